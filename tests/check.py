@@ -1,0 +1,73 @@
+"""Everything that must hold before a change lands, in one command: ``python -m tests.check``.
+
+The same by hand and in CI. The quick checks run first and all of them, so that one run shows everything;
+pytest runs last, so that its closing line is the last line printed. What needs a program that this machine
+lacks is left out loudly. Exit 0 only if nothing failed.
+
+    python -m tests.check              everything
+    python -m tests.check --lint       without the tests
+    python -m tests.check tests/log    the checks, and these tests (arguments go to pytest)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ("dshd", "dshctl", "tests")
+
+
+def python(module: str, *args: str) -> list[str]:
+    return [sys.executable, "-m", module, *args]
+
+
+def checks() -> dict[str, list[str]]:
+    """{name: argv}; the first word of an argv is a program that may be missing."""
+    pages = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("man/*.[1-8]"))
+    return {
+        "ruff": python("ruff", "check", *CODE),
+        "flake8-async": python("flake8", "--isolated", "--select=ASYNC", *CODE),
+        "mypy": python("mypy"),
+        "import-linter": [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
+        "mandoc": ["mandoc", "-T", "lint", "-W", "warning", *pages],
+    }
+
+
+def run_check(name: str, argv: Sequence[str]) -> bool:
+    """Run one; its output is shown only if it fails."""
+    if shutil.which(argv[0]) is None:
+        say(f"SKIPPED  {name}: {argv[0]} is not installed here")
+        return True
+    started = time.monotonic()
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    say(f"{'ok' if done.returncode == 0 else 'FAILED':8} {name}  {time.monotonic() - started:.1f} s")
+    if done.returncode:
+        say((done.stdout + done.stderr).rstrip())
+    return done.returncode == 0
+
+
+def run_tests(args: Iterable[str]) -> bool:
+    return subprocess.run(python("pytest", *args), stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(args: list[str]) -> int:
+    os.chdir(ROOT)
+    failed = [name for name, argv in checks().items() if not run_check(name, argv)]
+    if failed:
+        say(f"FAILED: {', '.join(failed)}")
+    tested = args == ["--lint"] or run_tests(args)
+    return 0 if tested and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
