@@ -1,0 +1,66 @@
+"""Plugins: what a pre-step gate may do, as three values, and the small examples that ship.
+
+A plugin is a class with ``name``, ``__init__(config: dict)`` and
+
+    async def pre_step(self, proposal: PreStep) -> PreStep | Reject | Defer
+
+Passing on is returning the proposal (changed or not), so a plugin that forgets to answer is seen. What
+it returns decides; raising ends the turn with an error, never as a pass. It is found by the entry-point
+group ``dshd.plugins`` under the name its ``[plugins.NAME]`` table has, and made once per daemon.
+
+Sans-IO: this module is imported by the driver and by plugin authors alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+
+Message = Mapping[str, Any]  # {"id", "content": [blocks], "source": {"kind", ...}, "verb", ...} (SPEC §5)
+
+
+@attrs.frozen(slots=True)
+class PreStep:
+    """A step about to open. ``messages`` are those claimed for it, in order; it may be empty when only
+    tool results wait. A rewritten message keeps its id; one that is left out counts as rejected."""
+
+    session: str
+    turn: int
+    step: int
+    messages: tuple[Message, ...] = ()
+
+
+@attrs.frozen(slots=True)
+class Reject:
+    """Refuse messages by id; ``None``: the whole step. ``reason`` is shown to a person."""
+
+    reason: str
+    messages: tuple[str, ...] | None = None
+
+
+@attrs.frozen(slots=True)
+class Defer:
+    """Hold the batch for ``seconds`` (the driver makes it at least 1 s), then ask again."""
+
+    reason: str
+    seconds: float
+
+
+Answer = PreStep | Reject | Defer
+
+
+class Plugin(Protocol):
+    """What the chain calls. Cancellation: an abort cancels ``pre_step`` where it waits."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def pre_step(self, proposal: PreStep) -> Answer: ...
+
+
+def text_of(message: Message) -> str:
+    """The text of a message's blocks, joined by newlines."""
+    blocks = message.get("content") or ()
+    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")

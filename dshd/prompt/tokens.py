@@ -1,0 +1,95 @@
+"""How many tokens a text is, about, and whether a request still fits its window. Sans-IO.
+
+No tokenizer is shipped: models differ, and a table of megabytes would only be wrong more exactly. Four
+bytes of UTF-8 are one token; that is within a fifth for English and code and errs upwards for most other
+scripts. The `Correction` brings reported usage in: providers say what the last request really was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from dshd.model.errors import ModelError
+
+BYTES_PER_TOKEN = 4
+BLOCK_TOKENS = 4  # what the wire adds around each block and message
+IMAGE_TOKENS = 1600
+
+
+def estimate(text: str) -> int:
+    """Tokens of a text, about; 0 for an empty one."""
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+
+
+def estimate_message(message: Mapping[str, Any]) -> int:
+    """Tokens of one neutral message (model/request), with what the wire adds."""
+    return BLOCK_TOKENS + sum(map(_block, message.get("content") or ()))
+
+
+def _block(block: Mapping[str, Any]) -> int:
+    kind = block.get("type")
+    if kind in ("text", "reasoning"):
+        return BLOCK_TOKENS + estimate(str(block.get("text", "")))
+    if kind == "tool-call":
+        return BLOCK_TOKENS + estimate(str(block.get("name", ""))) + estimate(str(block.get("arguments", "")))
+    if kind == "image":
+        return IMAGE_TOKENS
+    return BLOCK_TOKENS + estimate(json.dumps(block, ensure_ascii=False, default=str))
+
+
+def estimate_tools(tools: Iterable[Any]) -> int:
+    """Tokens of the tools (`ToolSpec`: name, description, schema)."""
+    texts = (f"{tool.name}{tool.description}{json.dumps(tool.schema, ensure_ascii=False)}" for tool in tools)
+    return sum(BLOCK_TOKENS + estimate(text) for text in texts)
+
+
+@attrs.frozen(slots=True)
+class Correction:
+    """What estimates are multiplied with, learned from reported usage; kept between a half and double."""
+
+    factor: float = 1.0
+
+    def learn(self, estimated: int, reported: int) -> Correction:
+        """The correction after a request of ``estimated`` tokens was reported as ``reported``."""
+        if estimated <= 0 or reported <= 0:
+            return self
+        return Correction(min(2.0, max(0.5, reported / estimated)))
+
+    def apply(self, tokens: int) -> int:
+        return round(tokens * self.factor)
+
+
+def estimate_request(system: str, messages: Sequence[Mapping[str, Any]], tools: Iterable[Any] = ()) -> int:
+    """Tokens of a whole request, uncorrected."""
+    return estimate(system) + estimate_tools(tools) + sum(map(estimate_message, messages))
+
+
+def fits(
+    system: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Iterable[Any],
+    window: int | None,
+    max_tokens: int | None,
+    correction: Correction | None = None,
+) -> int:
+    """The request's tokens; raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
+
+    ``window`` and ``max_tokens`` in tokens; an unknown window always fits. The room kept for the answer
+    is ``max_tokens``, but never more than a quarter of the window: a small window with a large default
+    would otherwise be full from the start.
+    """
+    used = (correction or Correction()).apply(estimate_request(system, messages, tools))
+    if window is None or window <= 0:
+        return used
+    answer = min(max_tokens or 0, window // 4)
+    if used + answer > window:
+        raise ModelError(
+            "CONTEXT_WINDOW_EXCEEDED",
+            f"the conversation is full: it needs about {used:,} tokens, and the model takes {window:,},"
+            f" {answer:,} of them for the answer. Start a new session, or use a model with a larger window",
+        )
+    return used

@@ -1,0 +1,176 @@
+"""From the model's raw argument text to checked arguments, or to a sentence that says what is wrong.
+
+Nothing is repaired: a cut call must not run with half its content, and two values under one key are a
+guess either way. What is tolerated, because models send it and its meaning is certain: no text at all
+(`{}`), raw control characters inside strings, lone surrogates (U+FFFD). The parser is the standard
+library's: it shows duplicate keys and where a text broke off, and takes what stricter ones refuse.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dshd.tools.tool import Args, clean
+
+TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+MOST_PROBLEMS = 5
+Schema = Mapping[str, Any]
+
+
+class BadArguments(ValueError):
+    """``str()`` says what is wrong, in words for the model."""
+
+
+def parse(raw: str) -> Args:
+    """Raw text to an object; raises `BadArguments`."""
+    if not raw.strip():
+        return {}
+    value = _load(raw)
+    if not isinstance(value, dict):
+        raise BadArguments(f"the arguments are JSON, but {_a(value)} instead of an object")
+    return value
+
+
+def _load(raw: str) -> Any:
+    try:
+        value = json.loads(raw, strict=False, object_pairs_hook=_unique, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise BadArguments(_broken(raw, error)) from None
+    except RecursionError:
+        raise BadArguments("the arguments are nested too deeply") from None
+    except BadArguments:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadArguments(f"the arguments can't be read: {error}") from None
+    return _cleaned(value)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise BadArguments(f'the key "{clean(key)}" stands twice in the arguments; give it once')
+        found[key] = value
+    return found
+
+
+def _constant(word: str) -> Any:
+    raise BadArguments(f"{word} is not JSON")
+
+
+def _broken(raw: str, error: json.JSONDecodeError) -> str:
+    if error.pos >= len(raw.rstrip()) or error.msg.startswith("Unterminated string"):
+        return (
+            f"the arguments break off after {len(raw)} characters, so nothing was run. Make the call again,"
+            " whole; if it was cut by the output limit, do it in smaller pieces"
+        )
+    near = clean(raw[max(0, error.pos - 20) : error.pos + 20])
+    if error.msg == "Extra data":
+        return f"there is more text after the end of the JSON object, near {near!r}"
+    return f"the arguments are not valid JSON at character {error.pos}: {error.msg}, near {near!r}"
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+# -- checking ---------------------------------------------------------------------------------------
+
+
+class Checker:
+    """A compiled schema. jsonschema is imported with the first check: it costs 60 ms and 10 MB."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._validator: Any = None
+
+    def problems(self, args: Args) -> list[str]:
+        """What is wrong, path first, in the order of the arguments; empty when all is well."""
+        if self._validator is None:
+            from jsonschema import Draft202012Validator
+
+            self._validator = Draft202012Validator(self.schema)
+        found = sorted(self._validator.iter_errors(args), key=_path)
+        lines = [line for error in found for line in _explain(error)]
+        more = len(lines) - MOST_PROBLEMS
+        return lines if more <= 0 else [*lines[:MOST_PROBLEMS], f"and {more} more"]
+
+
+def _path(error: Any) -> list[str]:
+    return [str(part) for part in error.absolute_path]
+
+
+def _explain(error: Any) -> list[str]:
+    where = "$" + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
+    return [f"{where}: {line}" for line in EXPLAIN.get(error.validator, _other)(error)]
+
+
+def _type(error: Any) -> list[str]:
+    wanted = error.validator_value
+    names = " or ".join(wanted) if isinstance(wanted, list) else wanted
+    return [f"expected {names}, got {_a(error.instance)}"]
+
+
+def _required(error: Any) -> list[str]:
+    # jsonschema gives one error for each missing key, and names it only in the message's quotes
+    return [error.message.replace("'", '"').replace(" is a required property", " is missing")]
+
+
+def _additional(error: Any) -> list[str]:
+    known = list(error.schema.get("properties", {}))
+    return [f'unknown key "{key}"{_near(key, known)}' for key in error.instance if key not in known]
+
+
+def _enum(error: Any) -> list[str]:
+    return [f"expected one of {', '.join(map(json.dumps, error.validator_value))}, got {_a(error.instance)}"]
+
+
+def _other(error: Any) -> list[str]:
+    return [_cut(" ".join(error.message.split()), 200)]
+
+
+EXPLAIN = {"type": _type, "required": _required, "additionalProperties": _additional, "enum": _enum}
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _a(value: Any) -> str:
+    name = TYPE_NAMES.get(type(value), "null")
+    if isinstance(value, dict | list) or value is None:
+        return name
+    return f"{name} {_cut(json.dumps(value), 60)}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def expected(schema: Schema) -> str:
+    """The arguments a schema wants, in one line: ``{path: string, offset?: integer}``."""
+    required = set(schema.get("required", ()))
+    known = schema.get("properties", {})
+    parts = (f"{key}{'' if key in required else '?'}: {_kind(of)}" for key, of in known.items())
+    return "{" + ", ".join(parts) + "}"
+
+
+def _kind(schema: Schema) -> str:
+    if "enum" in schema:
+        return "|".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"[{_kind(schema.get('items', {}))}, ...]"
+    if schema.get("type") == "object" and schema.get("properties"):
+        return expected(schema)
+    wanted = schema.get("type", "any")
+    return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)

@@ -1,0 +1,130 @@
+"""The tools of a session, by name, and one call's way through them.
+
+A call goes: known name -> raw text -> arguments -> schema -> policy -> body -> bounded output. Wherever it
+stops, it stops with an output that says what is wrong and what is expected, never with an exception:
+one bad call costs the model one result, not the turn.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable
+
+import trio
+
+from dshd.errors import DshError, one_line
+from dshd.model.request import ToolSpec
+from dshd.tools import arguments
+from dshd.tools.output import bounded
+from dshd.tools.policy import decide
+from dshd.tools.tool import Args, Call, Tool, ToolContext, ToolFailure, ToolOutput, failure
+
+log = logging.getLogger(__name__)
+
+
+class Registry:
+    """Tools by name. The order of `specs` depends on nothing but the names, so prompts stay stable."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._checkers: dict[str, arguments.Checker] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Register; a second tool of the same name is a mistake of ours and raises ``ValueError``."""
+        if tool.name in self._tools:
+            raise ValueError(f"two tools are named {tool.name!r}")
+        self._tools[tool.name] = tool
+        self._checkers[tool.name] = arguments.Checker(tool.schema)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tools))
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told of the tools: sorted by name, nothing but name, description, schema."""
+        return tuple(ToolSpec(t.name, t.description, t.schema) for _, t in sorted(self._tools.items()))
+
+    def read_only(self, call: Call) -> bool:
+        """Whether the call may run beside others; what is unknown may not."""
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.read_only is True
+
+    def describe(self, call: Call) -> str:
+        """One short line for status: ``bash: make test``; the bare name when the call makes no sense."""
+        parsed = self.parse(call.name, call.arguments)
+        if isinstance(parsed, ToolOutput):
+            return call.name
+        return " ".join(self._tools[call.name].describe(parsed).split())
+
+    def parse(self, name: str, raw: str) -> Args | ToolOutput:
+        """Checked arguments, or the error output that takes the result's place."""
+        if name not in self._tools:
+            return failure(self._unknown(name), "UNKNOWN_TOOL")
+        try:
+            args = arguments.parse(raw)
+        except arguments.BadArguments as error:
+            return self._bad(name, [str(error)])
+        problems = self._checkers[name].problems(args)
+        return self._bad(name, problems) if problems else args
+
+    def _bad(self, name: str, problems: list[str]) -> ToolOutput:
+        wanted = arguments.expected(self._tools[name].schema)
+        return failure(f"{name} was not run: {'; '.join(problems)}.\n{name} expects {wanted}", "INVALID_ARGS")
+
+    def _unknown(self, name: str) -> str:
+        close = difflib.get_close_matches(name, self.names, 1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        return f'there is no tool "{name[:80]}".{guess} The tools are: {", ".join(self.names) or "none"}.'
+
+    async def execute(self, call: Call, ctx: ToolContext) -> ToolOutput:
+        """One call from raw text to bounded output. Raises nothing but Cancelled.
+
+        Cancellation: the body is cancelled; no output is made up for it here.
+        """
+        args = self.parse(call.name, call.arguments)
+        if isinstance(args, ToolOutput):
+            return args
+        return bounded(await self._allowed(self._tools[call.name], args, ctx))
+
+    async def _allowed(self, tool: Tool, args: Args, ctx: ToolContext) -> ToolOutput:
+        try:
+            verdict = decide(tool, args, ctx)
+            if verdict.action == "allow":
+                return await tool.run(args, ctx)
+            return failure(verdict.sentence, "DENIED")
+        except ToolFailure as error:
+            return failure(str(error), error.error_code)
+        except DshError as error:
+            return failure(f"{error.message} {error.hint}".strip(), error.code)
+        except BaseExceptionGroup as group:
+            return _contained_group(tool.name, group)
+        except Exception as error:
+            return contained(tool.name, error)
+
+
+def contained(name: str, error: BaseException) -> ToolOutput:
+    """The output of a body that raised: the turn goes on, the daemon's log has the trace."""
+    log.warning("tool %s failed", name, exc_info=error)
+    return failure(f"{name} failed: {type(error).__name__}: {one_line(error)[:500]}", "TOOL_FAILED")
+
+
+def _contained_group(name: str, group: BaseExceptionGroup[BaseException]) -> ToolOutput:
+    # A cancelled body may bring other errors along with Cancelled: the cancellation must go on alone,
+    # or the scope that caught it would be left with the rest and end the turn with it.
+    inner, rest = group.split(lambda error: not isinstance(error, Exception))
+    if rest is not None:
+        output = contained(name, rest)
+    if inner is not None:
+        raise inner
+    return output
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an exception is a cancellation and nothing else."""
+    return isinstance(error, trio.Cancelled)
