@@ -1,0 +1,83 @@
+"""The manual pages against the code: what the code has stands in its page, and the other way round."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from dshctl import exits
+from dshd import errors
+from dshd.model.errors import CODES
+from dshd.session import events
+from tests.docs import pages
+from tests.docs.pages import ROOT
+
+
+def all_errors(base: type[errors.DshError] = errors.DshError) -> Iterator[type[errors.DshError]]:
+    yield base
+    for child in base.__subclasses__():
+        yield from all_errors(child)
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "man").iterdir()))
+def test_a_page_is_clean_mdoc(page: str) -> None:
+    if shutil.which("mandoc") is None:
+        pytest.skip("mandoc is not installed here")
+    done = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", ROOT / "man" / page], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def exit_items() -> dict[int, str]:
+    """{exit status: what dshctl(1) says of it}"""
+    found = {}
+    for item in pages.read("dshctl.1").section("EXIT STATUS"):
+        for status in re.findall(r"\d+", item.tag):
+            found[int(status)] = item.source
+    return found
+
+
+def test_every_exit_status_stands_in_dshctl_1_and_no_other() -> None:
+    assert set(exit_items()) == set(exits.MEANING)
+
+
+@pytest.mark.parametrize("error", sorted(set(all_errors()), key=lambda e: e.__name__), ids=lambda e: e.__name__)
+def test_every_error_code_stands_at_the_exit_status_it_ends_in(error: type[errors.DshError]) -> None:
+    assert error.code in pages.words(exit_items()[error.exit_status], "Er")
+
+
+def test_no_two_errors_share_a_code() -> None:
+    named = [error for error in all_errors() if error not in (errors.DshError, errors.Internal)]
+    codes = [error.code for error in named]
+    assert len(set(codes)) == len(codes)
+
+
+def test_every_failure_of_a_model_call_stands_in_dshctl_1() -> None:
+    page = pages.read("dshctl.1")
+    known = {error.code for error in all_errors()}
+    assert pages.words(page.source, "Er") - known == CODES - known
+
+
+def event_types(*, soon: bool = False) -> set[str]:
+    """The types that dshd-log(5) lists; with ``soon``, those it marks so."""
+    items = pages.read("dshd-log.5").section("EVENTS")
+    listed = [item.tag for item in items if "Em soon" in item.body or not soon]
+    return {word for tag in listed for word in pages.words(tag, "Ic")}
+
+
+def test_every_event_type_stands_in_dshd_log_5_and_no_other() -> None:
+    assert event_types() == events.KNOWN_TYPES | {f"{family}*" for family in events.KNOWN_FAMILIES}
+
+
+def test_dshd_log_5_marks_the_events_that_are_told_before_they_are_synced() -> None:
+    assert event_types(soon=True) == events.SOON_TYPES | {"hook/*"}
+
+
+def test_every_reason_of_a_turns_end_stands_in_dshd_log_5() -> None:
+    (end,) = [i for i in pages.read("dshd-log.5").section("EVENTS") if "turn/end" in i.tag]
+    assert set(events.TURN_REASONS) <= pages.words(end.body, "Li")
