@@ -46,7 +46,7 @@ def test_every_exit_status_stands_in_dshctl_1_and_no_other() -> None:
     assert set(exit_items()) == set(exits.MEANING)
 
 
-@pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", list(all_errors()), ids=lambda error: error.__name__)
 def test_every_error_code_stands_at_the_exit_status_it_ends_in(error: type[errors.DshError]) -> None:
     assert error.code in pages.words(exit_items()[error.exit_status], "Er")
 
