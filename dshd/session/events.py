@@ -1,0 +1,146 @@
+"""The vocabulary of a session's log: event types, their durability class, and the message.
+
+An event's *class* says when the world may know of it. *Now* events are durable before anyone is
+told or anything is done; *soon* events are told at once and synced with the next *now* event, at
+the latest after `SOON_SYNC_S`. No acknowledgement, claim or decision rests on a *soon* event.
+
+Sans-IO: nothing here knows a disk, a clock or Trio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import attrs
+
+VERSION: Final = 1
+SOON_SYNC_S: Final = 1.0
+
+Queue = Literal["next-turn", "next-step", "held"]
+QUEUES: Final[tuple[Queue, ...]] = ("next-turn", "next-step", "held")
+Block = Mapping[str, Any]
+
+KNOWN_TYPES: Final = frozenset(
+    """
+    session/header session/changed session/closed session/reopened session/opened
+    inbox/spliced driver/woken turn/start turn/end step/start step/rejected step/end
+    user/message assistant/chunk assistant/message tool/call tool/result
+    request/header request/context request/sent llm/retry
+    compaction/start compaction/summary compaction/end
+    approval/asked approval/answered abort/requested todo/write log/gap log/repaired
+    """.split()
+)
+KNOWN_FAMILIES: Final = ("job/", "subagent/", "schedule/", "hook/")
+
+SOON_TYPES: Final = frozenset(
+    ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write")
+)
+
+ON_SURFACE: Final = frozenset(("user/message", "assistant/message", "tool/result"))
+
+TURN_REASONS: Final = (
+    "completed", "aborted", "blocked", "error", "max-tokens", "budget", "interrupted",
+)  # fmt: skip
+
+
+def is_soon(type: str) -> bool:
+    """Whether events of this type are told before they are synced."""
+    return type in SOON_TYPES or type.startswith("hook/")
+
+
+def is_known(type: str) -> bool:
+    """Whether this daemon knows what the event means (see SPEC: unknown types)."""
+    return type in KNOWN_TYPES or type.startswith(KNOWN_FAMILIES)
+
+
+@attrs.frozen(slots=True)
+class Message:
+    """Something said to the agent. Its ``id`` (``<session id>.<n>``) never changes.
+
+    ``created``, ``expires`` and ``due`` are Unix ms. ``front`` marks a message that went to the
+    head of its queue (redirected, unparking, deferred, ``--first``): later ones of its kind go
+    behind it. ``home`` is the queue to which a held message returns. ``then_park`` makes the end
+    of the turn it opens park the session (``interrupt --keep``). ``source.kind`` is one of user,
+    schedule, agent, job, hook, plugin, system.
+    """
+
+    id: str
+    content: tuple[Block, ...]
+    source: Mapping[str, Any]
+    created: int
+    wake: bool
+    verb: str
+    key: str | None = None
+    expires: int | None = None
+    due: int | None = None
+    tag: str | None = None
+    on_crash: str | None = None
+    front: bool = False
+    home: Queue | None = None
+    then_park: bool = False
+    version: int = 1
+
+    @property
+    def kind(self) -> str:
+        return str(self.source.get("kind", "user"))
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines: what a person reads in lists."""
+        return "\n".join(str(b["text"]) for b in self.content if b.get("type") == "text")
+
+    @property
+    def bytes(self) -> int:
+        """Size against the inbox's limit: UTF-8 bytes of the text blocks."""
+        return sum(len(str(b.get("text", "")).encode("utf-8", "replace")) for b in self.content)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the log; absent means unset."""
+        data: dict[str, Any] = {
+            "id": self.id,
+            "role": "user",
+            "content": list(self.content),
+            "source": dict(self.source),
+            "created": self.created,
+            "wake": self.wake,
+            "verb": self.verb,
+        }
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                data[name] = value
+        if self.version != 1:
+            data["version"] = self.version
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        return cls(
+            id=data["id"],
+            content=tuple(data["content"]),
+            source=data.get("source") or {},
+            created=data.get("created", 0),
+            wake=bool(data.get("wake", True)),
+            verb=data.get("verb", "followup"),
+            version=data.get("version", 1),
+            **{name: data[name] for name in _OPTIONAL if data.get(name) is not None},
+        )
+
+
+_OPTIONAL: Final = ("key", "expires", "due", "tag", "on_crash", "front", "home", "then_park")
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def splice(queue: Queue, *, remove: Sequence[str] = (), insert: Sequence[Message] = (),
+           before: str | None = None) -> dict[str, Any]:  # fmt: skip
+    """One op of an ``inbox/spliced`` event; ``before: None`` is the queue's end."""
+    return {
+        "queue": queue,
+        "remove": list(remove),
+        "insert": [m.to_json() for m in insert],
+        "before": before,
+    }

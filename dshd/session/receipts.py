@@ -1,0 +1,73 @@
+"""What became of a message: one receipt each, for ever.
+
+    held ─▶ pending ◀─▶ claimed ─▶ entered ─▶ settled
+      ╲________╲___________╲─▶ rejected · removed · cleared · expired · superseded · aborted
+
+The table below is the whole law (held and pending also change into each other, and an ended
+message comes back by `undo`); a fold that would break it is a bug and raises. `settled` returns
+to `entered` when its turn is retried: the receipt then speaks of the newest attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from dshd.session.events import Message, Queue
+
+ENDED_BY_DECISION: Final = ("rejected", "removed", "cleared", "expired", "superseded", "aborted")
+
+_WAITING = {"pending", "held", "claimed", "removed", "cleared", "expired", "superseded"}
+_BACK = {"pending", "held"}
+TRANSITIONS: Final[dict[str, set[str]]] = {
+    "new": {"pending", "held", "entered"},
+    "pending": _WAITING,
+    "held": _WAITING,
+    "claimed": {*_BACK, "entered", "rejected", "aborted", "cleared"},
+    "entered": {"settled"},
+    "settled": {"entered"},
+    **{state: _BACK for state in ENDED_BY_DECISION},
+}
+
+
+class IllegalTransition(ValueError):
+    """The log says something that can't have happened."""
+
+
+@attrs.frozen(slots=True)
+class Receipt:
+    """``way``: every state with Unix ms, seq and who; ``attempts``: turn numbers, oldest first.
+
+    ``requeues`` counts the returns after a failure (three, and the message is held).
+    """
+
+    message: Message
+    state: str
+    queue: Queue | None
+    seq: int
+    turn: int | None = None
+    step: int | None = None
+    outcome: str | None = None
+    way: tuple[Mapping[str, Any], ...] = ()
+    attempts: tuple[int, ...] = ()
+    requeues: int = 0
+
+    def to(self, state: str, *, at: int, seq: int, by: Any = None, **changes: Any) -> Receipt:
+        """The receipt after one more step of its way; raises `IllegalTransition`."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransition(f"{self.message.id}: {self.state} -> {state} at seq {seq}")
+        stop = {"state": state, "at": at, "seq": seq, "by": by}
+        stop.update({k: changes[k] for k in ("turn", "step", "outcome") if changes.get(k) is not None})
+        return attrs.evolve(self, state=state, way=(*self.way, stop), **changes)
+
+    @property
+    def ended(self) -> bool:
+        return self.state == "settled" or self.state in ENDED_BY_DECISION
+
+
+def first_receipt(message: Message, queue: Queue, *, at: int, seq: int, by: Any) -> Receipt:
+    state = "held" if queue == "held" else "pending"
+    blank = Receipt(message=message, state="new", queue=queue, seq=seq)
+    return blank.to(state, at=at, seq=seq, by=by)

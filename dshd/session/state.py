@@ -1,0 +1,529 @@
+"""A session's state: a fold over its log, and nothing else changes it.
+
+`apply(state, event)` is the one function that changes a `State`; `_FOLD` says which event does
+what. Rebuilding from the log gives the same state (`digest` compares two). The daemon never
+folds an event of class *now* before it is durable: it decides on a `layer` and keeps it only
+once the batch is on disk (see `scratch`).
+
+Who may do what is not decided here. The fold believes the log; what can't have happened raises
+`Nonsense`, which makes the log damaged, not the daemon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from dshd.log.codec import Event
+from dshd.session import inbox, surface
+from dshd.session.events import QUEUES, Message, Queue
+from dshd.session.inbox import Queues
+from dshd.session.layer import Rows, Table
+from dshd.session.receipts import IllegalTransition, Receipt, first_receipt
+from dshd.session.surface import Entry
+from dshd.session.turns import (
+    Abort,
+    CallState,
+    EndedTurn,
+    OpenTurn,
+    add_usage,
+    answer_of,
+    end,
+)
+
+CRASH_LOOP: Final = 3
+
+_ENDED_BY_CAUSE: Final = {
+    "claim": "claimed", "remove": "removed", "clear": "cleared",
+    "expire": "expired", "supersede": "superseded",
+}  # fmt: skip
+
+
+class Nonsense(ValueError):
+    """An event that can't follow what came before it."""
+
+
+@attrs.frozen(slots=True)
+class Parked:
+    """Nothing in the queue runs until a person says so. ``by``: abort, interrupt, error, budget,
+    crash-loop or import."""
+
+    by: str
+    what: str | None
+    at: int
+    seq: int
+
+
+@attrs.frozen(slots=True)
+class Keyed:
+    message: str
+    fingerprint: str
+
+
+@attrs.define(slots=True)
+class State:
+    """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
+    ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with."""
+
+    header: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    closed: bool = False
+    seq: int = -1
+    time: int = 0
+    queues: Queues = inbox.EMPTY
+    next_message: int = 1
+    turn: OpenTurn | None = None
+    last_turn: int = 0
+    parked: Parked | None = None
+    woken: bool = False
+    resume: int | None = None
+    crashes: int = 0
+    request_header: Mapping[str, Any] | None = None
+    request_context: Mapping[str, Any] | None = None
+    snapshot: str | None = None
+    title: str = ""
+    gap: bool = False
+    todo: tuple[Mapping[str, Any], ...] = ()
+    receipts: Table[str, Receipt] = attrs.field(factory=Table)
+    keys: Table[str, Keyed] = attrs.field(factory=Table)
+    turns: Table[int, EndedTurn] = attrs.field(factory=Table)
+    surface: Rows[Entry] = attrs.field(factory=Rows)
+
+    @property
+    def id(self) -> str:
+        return str((self.header or {}).get("id", ""))
+
+    @property
+    def name(self) -> str:
+        return str(self.settings.get("name") or self.id)
+
+    # --- the questions that decide whether the driver works; each is asked and answered at once
+
+    @property
+    def runnable(self) -> bool:
+        """Not parked, and something waits that was sent with wake (or asked for since)."""
+        if self.parked or self.closed:
+            return False
+        if self.resume is not None or (self.woken and self.queues["next-turn"]):
+            return True
+        return any(m.wake for q in ("next-turn", "next-step") for m in self.queues[q])  # type: ignore[index]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a driver that runs already opens another turn: `runnable`, or anything in
+        next-turn at all."""
+        return self.runnable or not (self.parked or self.closed or not self.queues["next-turn"])
+
+    @property
+    def active(self) -> bool:
+        """Whether the daemon must open this session by itself at its next start."""
+        waits = self.queues["held"] or inbox.next_moment(self.queues) is not None
+        return self.turn is not None or self.runnable or bool(waits)
+
+    @property
+    def pending(self) -> int:
+        return sum(len(self.queues[queue]) for queue in QUEUES)
+
+    def layer(self) -> State:
+        """A scratch copy: what is folded into it leaves this one as it is."""
+        return attrs.evolve(
+            self,
+            receipts=self.receipts.layer(),
+            keys=self.keys.layer(),
+            turns=self.turns.layer(),
+            surface=self.surface.layer(),
+        )
+
+    def merged_into(self, base: State) -> State:
+        """What a layer of ``base`` becomes once its events are durable. Uses ``base`` up."""
+        self.receipts, self.keys, self.turns = (
+            self.receipts.merge(), self.keys.merge(), self.turns.merge(),
+        )  # fmt: skip
+        self.surface = self.surface.merge_into(base.surface)
+        return self
+
+    def digest(self) -> dict[str, str]:
+        """A fingerprint of each part, for `fsck`: two folds of one log agree in all of them."""
+        return {part: _digest(value) for part, value in _parts(self).items()}
+
+
+def fold(events: Iterable[Event], state: State | None = None) -> State:
+    state = state or State()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def apply(state: State, event: Event) -> None:
+    """Fold one event into ``state``, in place. Raises `Nonsense`."""
+    try:
+        _apply(state, event)
+    except (KeyError, TypeError, IndexError, IllegalTransition, inbox.IllegalSplice,
+            surface.IllegalReplace) as error:  # fmt: skip
+        if not state.gap:
+            raise Nonsense(f"seq {event.seq} ({event.type}): {error}") from error
+    last = event.data["last"] if event.type == "log/gap" else event.seq
+    state.seq, state.time = last, event.time
+
+
+def _apply(state: State, event: Event) -> None:
+    handler = _FOLD.get(event.type)
+    if handler is not None:
+        handler(state, event)
+    if event.surface is not None:
+        surface.place(state.surface, Entry(event.seq, event.type, event.data), event.surface)
+
+
+def fingerprint(message: Message) -> str:
+    """What a key stands for: verb as asked, blocks as first sent, tag; nothing else."""
+    said = json.dumps([message.verb, list(message.content), message.tag], sort_keys=True)
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
+
+
+# --- session -------------------------------------------------------------------------------------
+
+_NOT_SETTINGS: Final = ("version", "id", "created", "parent", "seed", "origin", "depth")
+
+
+def _header(state: State, event: Event) -> None:
+    state.header = event.data
+    state.settings = {k: v for k, v in event.data.items() if k not in _NOT_SETTINGS}
+
+
+def _changed(state: State, event: Event) -> None:
+    state.settings = {**state.settings, **event.data["set"]}
+
+
+def _closed(state: State, event: Event) -> None:
+    state.closed = True
+
+
+def _reopened(state: State, event: Event) -> None:
+    state.closed = False
+
+
+# --- inbox ---------------------------------------------------------------------------------------
+
+
+def _spliced(state: State, event: Event) -> None:
+    data, before = event.data, state.queues
+    state.queues = inbox.apply(before, data["ops"])
+    gone = {id: op["queue"] for op in data["ops"] for id in op["remove"]}
+    came = [(op["queue"], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
+    moved = {m.id for _, m in came}
+    for id in gone:
+        if id not in moved:
+            _left(state, event, id)
+    for queue, message in came:
+        _came(state, event, queue, message, moved=message.id in gone)
+    if data["cause"] == "claim":
+        _claimed(state, tuple(inbox.find(before, id) or _no(id) for id in gone))
+    if "interrupts" in data and state.turn and state.turn.number == data["interrupts"]:
+        _abort(state, Abort("interrupt", "continue", data.get("by")))
+
+
+def _no(id: str) -> tuple[Queue, Message]:
+    raise KeyError(id)
+
+
+def _left(state: State, event: Event, id: str) -> None:
+    data = event.data
+    receipt = state.receipts[id]
+    turn = data.get("turn") if data["cause"] == "claim" else None
+    state.receipts[id] = receipt.to(
+        _ENDED_BY_CAUSE[data["cause"]], at=event.time, seq=event.seq, by=data.get("by"), turn=turn
+    )
+
+
+def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: bool) -> None:
+    """A message is in a queue now: a new one, one that moved or was edited, or one that is back."""
+    by, cause = event.data.get("by"), event.data["cause"]
+    receipt = state.receipts.get(message.id)
+    if receipt is None:
+        state.receipts[message.id] = first_receipt(message, queue, at=event.time, seq=event.seq, by=by)
+        _said(state, event, queue, message)
+        return
+    target = "held" if queue == "held" else "pending"
+    failed = cause in ("requeue", "hold") and not moved and event.data.get("failed", False)
+    state.receipts[message.id] = receipt.to(
+        target, at=event.time, seq=event.seq, by=by, message=message, queue=queue,
+        requeues=receipt.requeues + failed,
+    )  # fmt: skip
+    if state.turn is not None and not moved:
+        kept = tuple((q, m) for q, m in state.turn.claimed if m.id != message.id)
+        state.turn = attrs.evolve(state.turn, claimed=kept)
+
+
+def _said(state: State, event: Event, queue: Queue, message: Message) -> None:
+    """A new message: it takes its number and its key, and may unpark."""
+    state.next_message = max(state.next_message, int(message.id.rpartition(".")[2]) + 1)
+    if message.key is not None:
+        state.keys[message.key] = Keyed(message.id, fingerprint(message))
+    if not state.title and message.kind == "user":
+        state.title = message.text.strip().partition("\n")[0][:200]
+    if queue != "held" and unparks(state, message):
+        state.parked, state.crashes = None, 0
+
+
+def unparks(state: State, message: Message) -> bool:
+    """Whether this message, sent now, ends the session's parking."""
+    if state.parked is None or not message.wake:
+        return False
+    return message.kind == "user" or state.parked.by == "error"
+
+
+def _claimed(state: State, claimed: inbox.Claimed) -> None:
+    if state.turn is None:
+        raise KeyError("a claim outside a turn")
+    opener = next((m for q, m in claimed if q == "next-turn"), None)
+    state.turn = attrs.evolve(
+        state.turn,
+        claimed=(*state.turn.claimed, *claimed),
+        opener=opener.id if opener else state.turn.opener,
+        then_park=state.turn.then_park or bool(opener and opener.then_park),
+    )
+
+
+def _woken(state: State, event: Event) -> None:
+    state.parked, state.crashes = None, 0
+    state.woken = bool(state.queues["next-turn"])
+
+
+# --- turns and steps -----------------------------------------------------------------------------
+
+
+def _open(state: State) -> OpenTurn:
+    if state.turn is None:
+        raise KeyError("no turn is open")
+    return state.turn
+
+
+def _turn_start(state: State, event: Event) -> None:
+    if state.turn is not None:
+        raise KeyError(f"turn {state.turn.number} is still open")
+    number, retry_of = event.data["turn"], event.data.get("retry_of")
+    members: tuple[str, ...] = ()
+    if retry_of is not None and (ended := state.turns.get(retry_of)) is not None:
+        members = ended.members
+        for id in members:
+            _attempt_again(state, event, id, number)
+    state.turn = OpenTurn(number, event.time, retry_of=retry_of, members=members)
+    state.last_turn, state.woken, state.resume = number, False, None
+
+
+def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:
+    receipt = state.receipts[id]
+    state.receipts[id] = receipt.to(
+        "entered", at=event.time, seq=event.seq, turn=turn, step=receipt.step, outcome=None,
+        attempts=(*receipt.attempts, turn),
+    )  # fmt: skip
+
+
+def _abort_requested(state: State, event: Event) -> None:
+    data = event.data
+    if state.turn is None or state.turn.number != data["turn"]:
+        return
+    _abort(state, Abort(data.get("cause", "user"), data["disposition"], data.get("by"), data.get("reason")))
+    if data["disposition"] != "continue":
+        state.parked = Parked("abort", data.get("reason"), event.time, event.seq)
+
+
+def _abort(state: State, abort: Abort) -> None:
+    turn = _open(state)
+    both = abort if turn.abort is None else turn.abort.joined_by(abort)
+    state.turn = attrs.evolve(turn, abort=both)
+
+
+def _step_start(state: State, event: Event) -> None:
+    state.turn = attrs.evolve(
+        _open(state), step=event.data["step"], step_open=True, answered=False, chunks_from=None,
+        calls={}, results_wait=False,
+    )  # fmt: skip
+
+
+def _step_end(state: State, event: Event) -> None:
+    state.turn = attrs.evolve(_open(state), step_open=False, chunks_from=None)
+
+
+def _step_rejected(state: State, event: Event) -> None:
+    turn, data = _open(state), event.data
+    ids = set(data["messages"])
+    for id in ids:
+        receipt = state.receipts[id]
+        state.receipts[id] = receipt.to(
+            "rejected", at=event.time, seq=event.seq, turn=turn.number, outcome="rejected",
+            by={"by": data.get("by"), "reason": data.get("reason")},
+        )  # fmt: skip
+    state.turn = attrs.evolve(turn, claimed=tuple(c for c in turn.claimed if c[1].id not in ids))
+
+
+def _user_message(state: State, event: Event) -> None:
+    turn, data = _open(state), event.data
+    message = Message.from_json(data)
+    state.next_message = max(state.next_message, int(message.id.rpartition(".")[2]) + 1)
+    receipt = state.receipts.get(message.id) or Receipt(message, "new", None, event.seq)
+    state.receipts[message.id] = receipt.to(
+        "entered", at=event.time, seq=event.seq, turn=data["turn"], step=data["step"],
+        message=message, attempts=(*receipt.attempts, data["turn"]),
+    )  # fmt: skip
+    if message.source.get("via") == "context":
+        state.snapshot = message.text
+    state.turn = attrs.evolve(
+        turn,
+        claimed=tuple(c for c in turn.claimed if c[1].id != message.id),
+        members=(*turn.members, message.id),
+    )
+
+
+def _chunk(state: State, event: Event) -> None:
+    turn = _open(state)
+    if turn.chunks_from is None:
+        state.turn = attrs.evolve(turn, chunks_from=event.seq)
+
+
+def _request_sent(state: State, event: Event) -> None:
+    """A new attempt: what an earlier one streamed is no part of the answer."""
+    state.turn = attrs.evolve(_open(state), chunks_from=None)
+
+
+def _assistant(state: State, event: Event) -> None:
+    turn, data = _open(state), event.data
+    calls = {
+        b["id"]: CallState(b["id"], b["name"], b["arguments"])
+        for b in data["content"]
+        if b["type"] == "tool-call"
+    }
+    state.turn = attrs.evolve(
+        turn,
+        answered=True,
+        chunks_from=None,
+        calls=calls,
+        tools=turn.tools + len(calls),
+        answer=answer_of(data["content"]) or turn.answer,
+        model=data.get("model"),
+        usage=add_usage(turn.usage, data.get("usage")),
+    )
+
+
+def _tool_call(state: State, event: Event) -> None:
+    turn, id = _open(state), event.data["call"]
+    started = attrs.evolve(turn.calls[id], started=True)
+    state.turn = attrs.evolve(turn, calls={**turn.calls, id: started})
+
+
+def _tool_result(state: State, event: Event) -> None:
+    turn, data = _open(state), event.data
+    call = turn.calls[data["call"]]
+    unknown = turn.unknown
+    if (data.get("error") or {}).get("code") == "OUTCOME_UNKNOWN":
+        unknown = (*unknown, {"tool": call.name, "what": str(data["error"].get("what", ""))})
+    rest = {id: c for id, c in turn.calls.items() if id != call.id}
+    state.turn = attrs.evolve(turn, calls=rest, unknown=unknown, results_wait=True)
+
+
+def _turn_end(state: State, event: Event) -> None:
+    turn, data = _open(state), event.data
+    reason = data["reason"]
+    for _, message in turn.claimed:
+        _never_entered(state, event, turn, message)
+    for id in turn.members:
+        receipt = state.receipts[id]
+        state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
+    state.turns[turn.number] = end(turn, data, event.time)
+    state.turn = None
+    state.resume = turn.number if data.get("resume") else None
+    _count_crash(state, event)
+    _park_at_end(state, event, turn)
+
+
+def _never_entered(state: State, event: Event, turn: OpenTurn, message: Message) -> None:
+    cleared = turn.abort is not None and turn.abort.disposition == "clear"
+    word = "cleared" if cleared else "aborted"
+    by = turn.abort.by if turn.abort else None
+    receipt = state.receipts[message.id]
+    state.receipts[message.id] = receipt.to(word, at=event.time, seq=event.seq, by=by, outcome=word)
+
+
+def _count_crash(state: State, event: Event) -> None:
+    if not event.data.get("recovery"):
+        state.crashes = 0
+        return
+    state.crashes += 1
+    if state.crashes >= CRASH_LOOP:
+        state.parked = Parked("crash-loop", None, event.time, event.seq)
+
+
+def _park_at_end(state: State, event: Event, turn: OpenTurn) -> None:
+    reason = event.data["reason"]
+    error = event.data.get("error") or {}
+    if reason in ("error", "budget"):
+        what = error.get("message") if reason == "error" else event.data.get("cause")
+        state.parked = Parked(reason, what, event.time, event.seq)
+    elif turn.then_park:
+        state.parked = Parked("interrupt", None, event.time, event.seq)
+
+
+# --- the rest ------------------------------------------------------------------------------------
+
+
+def _request_header(state: State, event: Event) -> None:
+    state.request_header = event.data
+
+
+def _request_context(state: State, event: Event) -> None:
+    state.request_context = event.data
+
+
+def _todo(state: State, event: Event) -> None:
+    state.todo = tuple(event.data["items"])
+
+
+def _gap(state: State, event: Event) -> None:
+    """A repaired log: from here on, what refers into the gap is ignored instead of being nonsense."""
+    state.gap = True
+
+
+_FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
+    "session/header": _header,
+    "session/changed": _changed,
+    "session/closed": _closed,
+    "session/reopened": _reopened,
+    "inbox/spliced": _spliced,
+    "driver/woken": _woken,
+    "turn/start": _turn_start,
+    "turn/end": _turn_end,
+    "step/start": _step_start,
+    "step/end": _step_end,
+    "step/rejected": _step_rejected,
+    "user/message": _user_message,
+    "assistant/chunk": _chunk,
+    "assistant/message": _assistant,
+    "tool/call": _tool_call,
+    "tool/result": _tool_result,
+    "request/header": _request_header,
+    "request/context": _request_context,
+    "request/sent": _request_sent,
+    "abort/requested": _abort_requested,
+    "todo/write": _todo,
+    "log/gap": _gap,
+}
+
+
+def _parts(state: State) -> dict[str, Any]:
+    names = [a.name for a in attrs.fields(State) if a.name not in _CONTAINERS]
+    parts: dict[str, Any] = {name: getattr(state, name) for name in names}
+    for name in _CONTAINERS[:3]:
+        parts[name] = sorted(getattr(state, name).items(), key=lambda kv: kv[0])
+    parts["surface"] = [(e.seq, e.type) for e in state.surface]
+    return parts
+
+
+_CONTAINERS: Final = ("receipts", "keys", "turns", "surface")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]

@@ -1,0 +1,121 @@
+"""What the fold knows of a turn: the open one in detail, the ended ones in summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from dshd.session.inbox import Claimed
+
+STRICTNESS = ("continue", "keep", "clear")  # of an abort's disposition, laxest first
+
+
+@attrs.frozen(slots=True)
+class Abort:
+    """That this turn is to stop. ``disposition``: the strictest asked so far."""
+
+    cause: str
+    disposition: str
+    by: Any
+    reason: str | None = None
+
+    def joined_by(self, other: Abort) -> Abort:
+        """First cause wins; strictest disposition wins."""
+        strict = max(self.disposition, other.disposition, key=STRICTNESS.index)
+        return attrs.evolve(self, disposition=strict)
+
+
+@attrs.frozen(slots=True)
+class CallState:
+    """A tool call that has no result yet. ``started``: its `tool/call` is in the log."""
+
+    id: str
+    name: str
+    arguments: str
+    started: bool = False
+
+
+@attrs.frozen(slots=True)
+class OpenTurn:
+    """A turn between `turn/start` and `turn/end`.
+
+    ``claimed``: taken out of the inbox, neither entered nor rejected, with their queues.
+    ``calls``: those of the open step without a result, in the model's order.
+    ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
+    chunk of the attempt that streams, None when nothing streams.
+    """
+
+    number: int
+    started_at: int
+    retry_of: int | None = None
+    claimed: Claimed = ()
+    opener: str | None = None
+    members: tuple[str, ...] = ()
+    step: int = 0
+    step_open: bool = False
+    answered: bool = False
+    chunks_from: int | None = None
+    calls: Mapping[str, CallState] = attrs.field(factory=dict)
+    abort: Abort | None = None
+    then_park: bool = False
+    answer: str = ""
+    model: str | None = None
+    tools: int = 0
+    usage: Mapping[str, float] = attrs.field(factory=dict)
+    unknown: tuple[Mapping[str, str], ...] = ()
+    results_wait: bool = False
+
+
+@attrs.frozen(slots=True)
+class EndedTurn:
+    """What `answer`, `wait` and `log` say of a turn. Times are Unix ms; ``unknown`` lists the
+    calls whose outcome nobody saw."""
+
+    number: int
+    started_at: int
+    ended_at: int
+    reason: str
+    cause: str | None
+    error: Mapping[str, Any] | None
+    answer: str
+    model: str | None
+    steps: int
+    tools: int
+    usage: Mapping[str, float]
+    unknown: tuple[Mapping[str, str], ...]
+    members: tuple[str, ...]
+    resume: bool
+
+
+def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
+    return EndedTurn(
+        number=turn.number,
+        started_at=turn.started_at,
+        ended_at=at,
+        reason=data["reason"],
+        cause=data.get("cause"),
+        error=data.get("error"),
+        answer=turn.answer,
+        model=turn.model,
+        steps=turn.step,
+        tools=turn.tools,
+        usage=turn.usage,
+        unknown=turn.unknown,
+        members=turn.members,
+        resume=bool(data.get("resume")),
+    )
+
+
+def add_usage(total: Mapping[str, float], more: Mapping[str, Any] | None) -> Mapping[str, float]:
+    """Sums of the numeric members; what a provider doesn't report is not invented."""
+    if not more:
+        return total
+    numbers = {k: v for k, v in more.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    return {**total, **{k: total.get(k, 0) + v for k, v in numbers.items()}}
+
+
+def answer_of(content: list[Mapping[str, Any]]) -> str:
+    """The text a person reads of an assistant message."""
+    return "".join(str(b.get("text", "")) for b in content if b.get("type") == "text").strip()

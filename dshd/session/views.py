@@ -1,0 +1,287 @@
+"""What a session's state looks like to a program: the JSON shapes of the protocol.
+
+Pure functions of a state (and, where a live driver knows more, of an `Activity`). Every field of
+a type is always there; unknown is ``None``. The daemon uses them, and dshctl on the files when no
+daemon runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from dshd.session.events import QUEUES, Message
+from dshd.session.receipts import Receipt
+from dshd.session.state import State
+from dshd.session.turns import EndedTurn
+
+OUTCOME_EXITS: Final = {
+    "completed": 0, "error": 10, "blocked": 11, "rejected": 11, "aborted": 12, "max-tokens": 13,
+    "interrupted": 14, "budget": 15, "removed": 17, "cleared": 17, "expired": 17, "superseded": 17,
+}  # fmt: skip
+TRY_LATER: Final = frozenset(
+    ("QUOTA", "STORAGE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT", "STREAM_CLOSED", "EMPTY_RESPONSE")
+)
+
+
+@attrs.frozen(slots=True)
+class Activity:
+    """What the driver does now. ``doing`` is one short line, ``since`` Unix ms; ``waits`` is set
+    while the activity waits for something outside (a provider, room on the disk)."""
+
+    phase: str = "idle"
+    doing: str | None = None
+    since: int | None = None
+    waits: str | None = None
+
+
+IDLE: Final = Activity()
+
+
+def receipt(
+    state: State, id: str, *, turn: int | None = None, duplicate: bool = False,
+    redirected: bool = False, reopened: bool = False, activity: Activity = IDLE, warning: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The answer to a send. ``turn``: the one that runs, else the one that the message will open."""
+    found = state.receipts[id]
+    m = found.message
+    running = state.turn.number if state.turn else None
+    return {
+        "type": "receipt",
+        "exit": 0,
+        "message": id,
+        "session": state.id,
+        "name": state.name,
+        "dir": state.settings.get("dir"),
+        "verb": m.verb,
+        "queue": found.queue,
+        "position": position(state, found),
+        "seq": found.seq,
+        "state": found.state,
+        "phase": "running" if running is not None else "idle",
+        "turn": turn if turn is not None else (found.turn or running),
+        "waits_for": activity.doing,
+        "due_at": m.due,
+        "expires_at": m.expires,
+        "redirected": redirected,
+        "duplicate": duplicate,
+        "spooled": False,
+        "created": False,
+        "reopened": reopened,
+        "released": 0,
+        "superseded": [],
+        "replaced": 0,
+        "parked": parked(state),
+        "warning": warning,
+    }
+
+
+def position(state: State, found: Receipt) -> int | None:
+    """The place in its queue, from 1; None once it has left."""
+    if found.queue is None or found.state not in ("pending", "held"):
+        return None
+    ids = [m.id for m in state.queues[found.queue]]
+    return ids.index(found.message.id) + 1 if found.message.id in ids else None
+
+
+def parked(state: State) -> dict[str, Any] | None:
+    if state.parked is None:
+        return None
+    p = state.parked
+    return {"by": p.by, "what": p.what, "at": p.at, "count": state.pending - len(state.queues["held"])}
+
+
+def session_state(state: State, activity: Activity, broken: str | None = None) -> str:
+    """The first that holds of damaged, faulted, closed, asks, waiting, running, parked, idle."""
+    facts = (
+        (broken or "", broken is not None),
+        ("closed", state.closed and activity.phase == "idle"),
+        ("waiting", activity.waits is not None),
+        ("running", activity.phase != "idle"),
+        ("parked", state.parked is not None),
+    )
+    return next((word for word, holds in facts if holds), "idle")
+
+
+def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: str | None = None
+            ) -> dict[str, Any]:  # fmt: skip
+    """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
+    settings = state.settings
+    word = session_state(state, activity, broken)
+    usage = _usage_total(state)
+    return {
+        "type": "session",
+        "id": state.id,
+        "name": state.name,
+        "dir": settings.get("dir"),
+        "title": state.title,
+        "state": word,
+        "phase": activity.phase,
+        "turn": state.turn.number if state.turn else (state.last_turn or None),
+        "step": state.turn.step if state.turn else None,
+        "doing": activity.doing,
+        "since_at": activity.since,
+        "pending": {queue: len(state.queues[queue]) for queue in QUEUES},
+        "parked": parked(state),
+        "needs": _needs(state, broken),
+        "model": settings.get("model"),
+        "mode": settings.get("mode"),
+        "net": settings.get("net"),
+        "ask": settings.get("ask"),
+        "implicit": bool(settings.get("implicit")),
+        "cost": None,
+        "tokens": usage or None,
+        "bytes": size,
+        "created_at": (state.header or {}).get("created"),
+        "active_at": state.time,
+    }
+
+
+def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
+    if broken is not None:
+        return [{"kind": broken, "id": None}]
+    waiting = state.pending - len(state.queues["held"])
+    return [{"kind": "parked", "id": None}] if state.parked is not None and waiting else []
+
+
+def _usage_total(state: State) -> int:
+    return int(sum(t.usage.get("input", 0) + t.usage.get("output", 0) for _, t in state.turns.items()))
+
+
+def message(state: State, id: str) -> dict[str, Any]:
+    """A message and its way. Raises ``KeyError`` if the session never had it."""
+    found = state.receipts[id]
+    m = found.message
+    return {
+        "type": "message",
+        "id": id,
+        "session": state.id,
+        "name": state.name,
+        "verb": m.verb,
+        "queue": found.queue,
+        "position": position(state, found),
+        "state": found.state,
+        "outcome": found.outcome or (found.state if found.ended and found.state != "settled" else None),
+        "turn": found.turn,
+        "step": found.step,
+        "text": m.text,
+        "source": dict(m.source),
+        "key": m.key,
+        "tag": m.tag,
+        "version": m.version,
+        "created_at": m.created,
+        "due_at": m.due,
+        "expires_at": m.expires,
+        "attempts": list(found.attempts),
+        "way": [dict(stop) for stop in found.way],
+    }
+
+
+def queued(state: State, m: Message) -> dict[str, Any]:
+    """One row of the queue: the message as `message` shows it."""
+    return message(state, m.id)
+
+
+_USAGE: Final = ("input", "cached", "output", "reasoning", "cost")
+
+
+def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
+           outcome: str | None = None, waited_ms: int = 0) -> dict[str, Any]:  # fmt: skip
+    """How a message (or, without one, the session's newest turn) ended."""
+    word = outcome or (turn.reason if turn else None)
+    code = exit if exit is not None else exit_of(word, turn.error if turn else None)
+    error = turn.error if turn else None
+    usage = turn.usage if turn else {}
+    return {
+        "type": "result",
+        "exit": code,
+        "message": message,
+        "session": state.id,
+        "name": state.name,
+        "turn": turn.number if turn else None,
+        "outcome": word,
+        "text": turn.answer if turn else None,
+        "model": (turn.model if turn else None) or state.settings.get("model"),
+        "rehearsal": state.settings.get("adapter") == "rehearsal",
+        "steps": turn.steps if turn else None,
+        "tools": turn.tools if turn else None,
+        "started_at": turn.started_at if turn else None,
+        "ended_at": turn.ended_at if turn else None,
+        "waited_ms": waited_ms,
+        "usage": {**{k: usage.get(k) for k in _USAGE}, "currency": None},
+        "error": dict(error) if error else None,
+        "retry_at": (error or {}).get("retry_at"),
+        "approvals": [],
+        "unknown": [dict(u) for u in turn.unknown] if turn else [],
+    }
+
+
+def exit_of(outcome: str | None, error: Mapping[str, Any] | None) -> int:
+    """The exit code that an outcome has; an error that may pass is 75."""
+    if outcome == "error" and error and error.get("code") in TRY_LATER:
+        return 75
+    return OUTCOME_EXITS.get(outcome or "", 0 if outcome is None else 1)
+
+
+def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
+    """The result of a message that has ended for good, else None. A turn that the next start goes
+    on with has not ended for those who wait."""
+    found = state.receipts[id]
+    turn = state.turns.get(found.turn) if found.turn is not None else None
+    if found.state == "settled" and turn is not None:
+        if state.resume == turn.number:
+            return None
+        return result(state, message=id, turn=turn, outcome=found.outcome, waited_ms=waited_ms)
+    if found.ended:
+        return result(state, message=id, turn=None, outcome=found.state, waited_ms=waited_ms)
+    return None
+
+
+def where(found: Receipt) -> str:
+    """In words, where a message is that no longer waits."""
+    if found.state in ("entered", "settled"):
+        ended = f" and ended {found.outcome}" if found.outcome else ""
+        return f"it entered turn {found.turn}{ended}"
+    if found.state == "claimed":
+        return f"turn {found.turn} has taken it"
+    return f"it was {found.state}"
+
+
+def why(state: State, id: str, activity: Activity = IDLE) -> dict[str, Any]:
+    """One sentence on what a message waits for, and the command that would change that."""
+    found = state.receipts[id]
+    sentence, hint = _why(state, found, activity)
+    return {"type": "why", "message": id, "session": state.id, "state": found.state,
+            "sentence": sentence, "hint": hint}  # fmt: skip
+
+
+def _why(state: State, found: Receipt, activity: Activity) -> tuple[str, str | None]:
+    m, id, name = found.message, found.message.id, state.name
+    if found.state not in ("pending", "held"):
+        words = where(found)
+        return f"It doesn't wait: {words}.", f"dshctl message {id}" if found.ended else None
+    if found.queue == "held":
+        return (f"Held until {m.due} ms." if m.due else "Held for a person.", f"dshctl wake {id}")
+    if state.parked is not None:
+        ahead = _ahead(state, found)
+        return f"Parked by {state.parked.by}{ahead}.", f"dshctl wake -s {name}"
+    if state.turn is not None:
+        doing = f" ({activity.doing})" if activity.doing else ""
+        if found.queue == "next-step":
+            return f"Joins turn {state.turn.number} at its next step{doing}.", None
+        hint = f"dshctl queue promote {id}"
+        return f"Waits behind turn {state.turn.number}{doing}{_ahead(state, found)}.", hint
+    if not state.runnable:
+        if found.queue == "next-step":
+            return "Nothing will wake it: an inject rides along with the next turn.", None
+        return "Nothing will wake it: it was sent with --no-wake.", f"dshctl wake -s {name}"
+    return f"It is next{_ahead(state, found)}.", None
+
+
+def _ahead(state: State, found: Receipt) -> str:
+    at = position(state, found)
+    if at is None or at == 1:
+        return ""
+    return f"; {at - 1} {'is' if at == 2 else 'are'} ahead of it"
