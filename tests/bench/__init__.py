@@ -1,0 +1,1 @@
+"""What the daemon can do, in numbers: ``python -m tests.bench``. See `tests.bench.__main__`."""

@@ -1,0 +1,164 @@
+"""A model server for the end-to-end tests: real HTTP, chat completions, answers as the test wrote them.
+
+What it answers stands in the conversation. The newest user message with ``@script`` holds a JSON list; answer
+number N, counted in assistant messages after it, is the list's item N (after the last: ``end of script``).
+Without a script it answers ``echo: `` and the last user text.
+
+An item may have ``text``; ``tools``, a list of ``{name, arguments}``; ``delay``, seconds before the first
+byte; ``gate``, a name: the answer waits until the test opens it (`Model.open`); ``status``, ``headers`` and
+``body``: an HTTP error instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import Any
+
+Json = dict[str, Any]
+GATE_S = 60.0  # a gate that nobody opens opens by itself, so that no thread outlives its test for long
+
+
+def script(*items: Json, say: str = "") -> str:
+    """A message that makes the model answer with ``items``."""
+    return f"{say} @script {json.dumps(items)}".strip()
+
+
+def bash(command: str, **more: Any) -> Json:
+    """An item that asks for one command."""
+    return {"tools": [{"name": "bash", "arguments": {"command": command}}], **more}
+
+
+def text_of(message: Json) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content)
+
+
+def next_item(messages: list[Json]) -> Json:
+    """What the conversation says is next."""
+    for at, message in reversed(list(enumerate(messages))):
+        text = text_of(message)
+        if message["role"] == "user" and "@script" in text:
+            items, _ = json.JSONDecoder().raw_decode(text.partition("@script")[2].lstrip())
+            step = sum(m["role"] == "assistant" for m in messages[at:])
+            return items[step] if step < len(items) else {"text": "end of script"}
+    said = [text_of(m) for m in messages if m["role"] == "user"]
+    return {"text": f"echo: {said[-1] if said else ''}"}
+
+
+class Model:
+    """Serves from a thread while it is entered. ``requests`` are the bodies, as they came."""
+
+    def __init__(self) -> None:
+        self.requests: list[Json] = []
+        self.changed = threading.Condition()
+        self._gates: dict[str, threading.Event] = {}
+        self._ids = count(1)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> Model:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for gate in list(self._gates.values()):
+            gate.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def gate(self, name: str) -> threading.Event:
+        with self.changed:
+            return self._gates.setdefault(name, threading.Event())
+
+    def open(self, name: str) -> None:
+        """Let the answer with this gate go on."""
+        self.gate(name).set()
+
+    def wait_requests(self, n: int, timeout: float = 20) -> None:
+        """Until ``n`` requests have arrived."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.requests) >= n, timeout), (
+                f"{len(self.requests)} of {n} requests came in {timeout} s"
+            )
+
+    def note(self, body: Json) -> None:
+        with self.changed:
+            self.requests.append(body)
+            self.changed.notify_all()
+
+    def stream(self, item: Json, model: str) -> Iterator[Json]:
+        """The chunks of one answer."""
+
+        def chunk(delta: Json, finish: str | None = None, **more: Any) -> Json:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            return {"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [choice], **more}
+
+        yield chunk({"role": "assistant", "content": ""})
+        for piece in re.findall(r"\s*\S+\s*$|\s*\S+", item.get("text", "")):
+            yield chunk({"content": piece})
+        tools = item.get("tools", [])
+        for at, tool in enumerate(tools):
+            function = {"name": tool["name"], "arguments": json.dumps(tool["arguments"])}
+            call = {"index": at, "id": f"call_{next(self._ids)}", "type": "function", "function": function}
+            yield chunk({"tool_calls": [call]})
+        yield chunk({}, "tool_calls" if tools else "stop")
+        yield {"id": "c", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+
+
+def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.whole(200, {"object": "list", "data": [{"id": "mock", "object": "model"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            model.note(body)
+            item = next_item(body["messages"])
+            if "gate" in item:
+                model.gate(item["gate"]).wait(GATE_S)
+            time.sleep(item.get("delay", 0))
+            if "status" in item:
+                error = {"error": {"message": "made to fail"}}
+                return self.whole(item["status"], item.get("body", error), item.get("headers", {}))
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            try:
+                for chunk in model.stream(item, body.get("model", "")):
+                    self.piece(f"data: {json.dumps(chunk)}\n\n")
+                self.piece("data: [DONE]\n\n")
+                self.wfile.write(b"0\r\n\r\n")
+            except OSError:  # the daemon hung up: an abort
+                self.close_connection = True
+
+        def piece(self, text: str) -> None:
+            data = text.encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+        def whole(self, status: int, body: Json, headers: Json | None = None) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {"content-length": len(data), **(headers or {})}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(data)
+
+    return Handler
