@@ -1,0 +1,51 @@
+"""Process trees that end when told to.
+
+Three kinds of process, each watching the one above it::
+
+    dshd ──socket──▶ spawner ──forks──▶ supervisor (one a call) ──forks──▶ the command and its tree
+
+- `client` (Trio, in the daemon) sends the spawner one end of a socket pair for each call.
+- `server` (the spawner) forks a supervisor that owns it.
+- `supervisor` starts the command, collects its output, and ends the tree by the table in `lifecycle`.
+- `protocol` is what they say, `output` how output stays bounded, `kernel` what Linux offers,
+  `landlock` the sandbox that needs no helper.
+
+What holds, whoever is killed: the daemon dies, and everybody sees the socket close (the spawner has a
+parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and
+end their trees; a supervisor dies, and its main process dies with it while the rest arrives at the
+spawner and is ended there. Only if daemon, spawner and supervisor are all killed at once can something
+be left that is neither the command's main process nor in a sandbox; `Spawner.kill_orphans` finds that
+at the next start by a mark in its environment.
+
+This module is imported before Trio, by the process that forks: keep it and what it imports small.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+
+
+@dataclasses.dataclass(slots=True)
+class SpawnerHandle:
+    """A running spawner: its pid, and our end of its socket. ``forked``: it is our own child by fork."""
+
+    pid: int
+    sock: socket.socket
+    forked: bool = True
+
+
+def start() -> SpawnerHandle:
+    """Fork the spawner. To be called once, from the main thread, before any thread, descriptor or event
+    loop exists, and as early as can be: the smaller the process, the faster every fork of it."""
+    from dshd.spawn import server
+
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        server.run(theirs, parent, signalled=True)
+    theirs.close()
+    return SpawnerHandle(pid, ours)

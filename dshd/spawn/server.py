@@ -1,0 +1,168 @@
+"""The spawner: a small single-threaded process that forks supervisors, and does nothing else.
+
+It is forked from ``__main__`` before Trio starts, because a parent-death signal belongs to the *thread*
+that forked: what a worker thread starts dies when that thread idles out. It is the subreaper of its
+supervisors, so when one of them is killed, what was below it arrives here and is ended here. It ends
+when the daemon's end of its socket closes or the daemon dies, and then stays until its supervisors,
+which see the same, have ended their trees.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import os
+import select
+import socket
+import time
+import traceback
+from typing import NoReturn
+
+from dshd.spawn import kernel, supervisor
+from dshd.spawn.protocol import encode
+
+POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
+STRAY_LIMIT = 2.0  # s to end what a killed supervisor left
+LAST_LIMIT = 6.0  # s to wait for supervisors when the daemon is gone; longer than a call takes to end
+
+
+def run(sock: socket.socket, parent: int, *, signalled: bool) -> NoReturn:
+    """The spawner's whole life. ``signalled``: we are a fork of the daemon's main thread, so that a
+    parent-death signal is right; else the parent is watched."""
+    code = 1
+    try:
+        gc.disable()
+        settle(sock)
+        Server(sock, parent, signalled).serve()
+        code = 0
+    except BaseException:
+        with contextlib.suppress(OSError):
+            sock.sendall(traceback.format_exc()[-4000:].encode())
+    os._exit(code)
+
+
+def settle(sock: socket.socket) -> None:
+    """Leave what we were forked from: its session, its descriptors, its terminal, its directory."""
+    with contextlib.suppress(PermissionError):  # already a leader
+        os.setsid()
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    keep = sock.fileno()
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    kernel.rename("dshd-spawn")
+    kernel.become_subreaper()
+
+
+class Server:
+    def __init__(self, sock: socket.socket, parent: int, signalled: bool) -> None:
+        self.sock = sock
+        self.parent = parent
+        self.poll_ms = None if signalled else POLL_PARENT_MS
+        self.calls: dict[int, socket.socket] = {}  # supervisor's pid -> its call's socket
+        self.wake = supervisor.wake_on_signals(supervisor.ORPHANED)
+        self.orphaned = not kernel.die_with(parent, supervisor.ORPHANED) if signalled else False
+
+    def serve(self) -> None:
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        poll.register(self.sock, select.POLLIN)
+        while not self.orphaned:
+            ready = {fd for fd, _ in poll.poll(self.poll_ms)}
+            if self.wake in ready:
+                self._woken()
+            if self.sock.fileno() in ready:
+                self._receive()
+            self.orphaned |= os.getppid() != self.parent
+        self._last()
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake, 4096)
+        self._reap()
+
+    def _receive(self) -> None:
+        """One byte and one descriptor for each call."""
+        data, control, _, _ = self.sock.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            self.orphaned = True
+        for level, kind, payload in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i", payload)
+                self._fork(socket.socket(fileno=fds[0]))
+
+    def _fork(self, call: socket.socket) -> None:
+        me = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            fail(call, f"no process can be started: {os.strerror(error.errno or 0)}")
+            return
+        if pid == 0:
+            self._become_supervisor(call, me)
+        self.calls[pid] = call
+
+    def _become_supervisor(self, call: socket.socket, spawner: int) -> NoReturn:
+        code = 1
+        try:
+            self.sock.close()
+            os.close(self.wake)
+            for other in self.calls.values():
+                other.close()
+            supervisor.main(call, spawner)
+            code = 0
+        except BaseException:
+            with contextlib.suppress(OSError):
+                call.sendall(encode({"failed": traceback.format_exc()[-4000:]}))
+        os._exit(code)
+
+    def _reap(self) -> None:
+        ended, _ = kernel.reap()
+        for pid, status in ended.items():
+            if (call := self.calls.pop(pid, None)) is not None:
+                self._ended(call, status)
+
+    def _ended(self, call: socket.socket, status: int) -> None:
+        """Only a supervisor that was killed leaves anything; its call is answered when that is gone."""
+        if status == 0:
+            call.close()
+            return
+        survivors = self._end_strays()
+        fail(call, "the call's supervisor was killed; what it ran was ended", survivors)
+
+    def _end_strays(self) -> list[int]:
+        limit = time.monotonic() + STRAY_LIMIT
+        while strays := kernel.kill_below(os.getpid(), apart=self.calls):
+            if time.monotonic() > limit:
+                return sorted(strays)
+            time.sleep(0.005)
+            self._reap()
+        return []
+
+    def _last(self) -> None:
+        """The daemon is gone. Every supervisor has seen that too; the impatient way comes after."""
+        for call in self.calls.values():
+            call.close()
+        limit = time.monotonic() + LAST_LIMIT
+        while time.monotonic() < limit:
+            ended, left = kernel.reap()
+            self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
+            if not left:
+                return
+            if kernel.descendants(os.getpid(), apart=self.calls):
+                kernel.kill_below(os.getpid(), apart=self.calls)
+            time.sleep(0.02)
+        self.calls = {}
+        kernel.kill_below(os.getpid())
+
+
+def fail(call: socket.socket, sentence: str, survivors: list[int] | None = None) -> None:
+    """The call's last frame, written in the supervisor's place."""
+    with contextlib.suppress(OSError):
+        call.setblocking(False)
+        call.sendall(encode({"failed": sentence, "survivors": survivors or []}))
+    call.close()
+

@@ -1,0 +1,338 @@
+"""One process per call: it starts the command, reads what it prints, and ends the whole tree.
+
+It is forked by the spawner, single-threaded, and lives as long as its call. Being the subreaper of
+everything the command starts, it needs no trust in anybody below it: sessions, double forks and ignored
+signals change nothing about who their ancestor is. It ends its tree when the main process ends, when
+time is up, when the daemon says stop, when the daemon's end of the socket closes, and when the spawner
+dies (parent-death signal). The command's main process has a parent-death signal on the supervisor; of
+what else a killed supervisor leaves, the spawner takes care.
+
+The output is read here and not in the daemon: a tool that prints as fast as it can costs the daemon
+nothing, and a busy daemon doesn't hold up a tool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from dshd.spawn import kernel, landlock, lifecycle
+from dshd.spawn.output import Output
+from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode
+
+ORPHANED = signal.SIGUSR1  # our parent-death signal; the spawner never sends it otherwise
+DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+KILL_EVERY = 0.02  # s between passes
+PIECE = 256 * 1024  # bytes read at once
+PATIENCE = 10.0  # s for the daemon to say what it wants
+
+
+def main(sock: socket.socket, spawner: int) -> None:
+    """The supervisor's whole life. Returns when everything below it is gone (or reported)."""
+    wake = wake_on_signals(ORPHANED)
+    kernel.become_subreaper()
+    kernel.rename("dshd-call")
+    if not kernel.die_with(spawner, ORPHANED):
+        return
+    request = read_request(sock)
+    if request is not None:
+        sock.sendall(encode({"supervisor": os.getpid()}))
+        answer(sock, Supervisor(Request(**request[0]), request[1], sock, wake, spawner).run())
+
+
+def answer(sock: socket.socket, frame: bytes) -> None:
+    """The last frame. Nobody may be there to read it any more."""
+    sock.settimeout(None)
+    with contextlib.suppress(OSError):
+        sock.sendall(frame)
+
+
+def read_request(sock: socket.socket) -> Frame | None:
+    """The first frame; None if the daemon went away before it was complete."""
+    decoder = Decoder()
+    sock.settimeout(PATIENCE)
+    while data := sock.recv(PIECE):
+        if frames := decoder.feed(data):
+            return frames[0]
+    return None
+
+
+def wake_on_signals(*also: signal.Signals) -> int:
+    """A descriptor that becomes readable when a child ends or one of ``also`` arrives."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for signum in DEAF_TO:
+        signal.signal(signum, signal.SIG_IGN)
+    for signum in (signal.SIGCHLD, *also):
+        signal.signal(signum, lambda *_: None)
+    return read
+
+
+class Supervisor:
+    """The loop around the table in `lifecycle`."""
+
+    def __init__(self, request: Request, blobs: list[bytes], sock: socket.socket, wake: int, parent: int):
+        self.request = request
+        self.sock = sock
+        self.parent = parent
+        self.state: lifecycle.State = "running"
+        self.cause = ""
+        self.status: int | None = None
+        self.error = b""
+        self.left = 0
+        self.survivors: list[int] = []
+        self.out = Output(request.head, request.tail, request.spill)
+        self.err = Output(request.head, request.tail)
+        self._poll = select.poll()
+        self._watched: dict[int, Callable[[int], None]] = {}
+        self._pipes: dict[int, Output] = {}
+        self._watch(wake, self._on_wake)
+        sock.setblocking(False)
+        self._watch(sock.fileno(), self._on_control)
+        self.began = time.monotonic()
+        self.duration = 0.0
+        self.deadline = self.began + request.timeout if request.timeout is not None else None
+        self.main = self._start(blobs[0] if blobs else None)
+
+    def run(self) -> bytes:
+        """Until the table says done. Returns the last frame."""
+        while self.state != "done":
+            for fd, _ in self._poll.poll(self._wait_ms()):
+                if fd in self._watched:
+                    self._watched[fd](fd)
+            self._advance()
+        self.out.close()
+        return self._report()
+
+    # -- starting
+
+    def _start(self, stdin: bytes | None) -> int:
+        out, out_w = os.pipe2(os.O_CLOEXEC)
+        err, err_w = (-1, out_w) if self.request.merge else os.pipe2(os.O_CLOEXEC)
+        failure, failure_w = os.pipe2(os.O_CLOEXEC)
+        source = stdin_file(stdin)
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            become(self.request, (source, out_w, err_w), failure_w, supervisor)
+        for fd in {source, out_w, err_w, failure_w}:
+            os.close(fd)
+        self._watch_pipe(out, self.out)
+        if err >= 0:
+            self._watch_pipe(err, self.err)
+        self._watch(failure, self._on_failure)
+        return pid
+
+    # -- what can happen
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._poll.register(fd, select.POLLIN)
+        self._watched[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        del self._watched[fd]
+
+    def _watch_pipe(self, fd: int, output: Output) -> None:
+        os.set_blocking(fd, False)
+        self._pipes[fd] = output
+        self._watch(fd, self._on_output)
+
+    def _on_wake(self, fd: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(fd, 4096)
+
+    def _on_control(self, fd: int) -> None:
+        try:
+            data = self.sock.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._unwatch(fd)
+        self._end("stop" if data else "orphaned")
+
+    def _on_failure(self, fd: int) -> None:
+        data = os.read(fd, 4096)
+        self.error += data
+        if not data:
+            self._unwatch(fd)
+            os.close(fd)
+
+    def _on_output(self, fd: int) -> None:
+        self._read(fd)
+
+    def _read(self, fd: int) -> bool:
+        """One piece of a pipe. False: there is no more now, or for ever (then it is closed)."""
+        try:
+            data = os.read(fd, PIECE)
+        except BlockingIOError:
+            return False
+        if data:
+            self._pipes[fd].feed(data)
+            return True
+        self._unwatch(fd)
+        del self._pipes[fd]
+        os.close(fd)
+        return False
+
+    # -- the table's engine
+
+    def _wait_ms(self) -> int | None:
+        limits = [] if self.deadline is None else [self.deadline - time.monotonic()]
+        if self.state == "killing":
+            limits.append(KILL_EVERY)
+        return max(0, int(min(limits) * 1000) + 1) if limits else None
+
+    def _advance(self) -> None:
+        ended, any_left = kernel.reap()
+        if self.main in ended:
+            self.status = ended[self.main]
+            self.duration = time.monotonic() - self.began
+        if os.getppid() != self.parent:
+            self._end("orphaned")
+        for event in self._events(any_left):
+            self._go(lifecycle.step(self.state, event))
+
+    def _events(self, any_left: bool) -> Iterator[lifecycle.Event]:
+        if not any_left and self.state != "draining":
+            yield "alone"
+        elif self.state == "running" and self.status is not None:
+            yield "main-exited"
+        elif self.deadline is not None and time.monotonic() >= self.deadline:
+            yield "deadline"
+        elif self.state == "killing":
+            self.left = max(self.left, len(kernel.kill_below(os.getpid())))
+
+    def _end(self, cause: str) -> None:
+        """Stop from outside; the first cause wins."""
+        if self.state == "running":
+            self.cause = cause
+            self._go(lifecycle.step(self.state, "stop"))
+
+    def _go(self, state: lifecycle.State) -> None:
+        if state == self.state:
+            return
+        if self.state == "running" and not self.cause:
+            self.cause = "timeout" if self.status is None else "exit"
+        self.state = state
+        getattr(self, f"_enter_{state}")()
+
+    def _enter_ending(self) -> None:
+        grace = lifecycle.LEFTOVER_GRACE if self.cause == "exit" else self.request.grace
+        self.deadline = time.monotonic() + grace
+        below = kernel.descendants(os.getpid())
+        self.left = len(below)
+        told = below.keys() - ({self.main} if self.request.wrapper else set())
+        kernel.send(told, signal.SIGTERM)
+        kernel.send(told, signal.SIGCONT)
+
+    def _enter_killing(self) -> None:
+        self.deadline = time.monotonic() + lifecycle.KILL_LIMIT
+        kernel.kill_below(os.getpid())
+
+    def _enter_draining(self) -> None:
+        self.survivors = sorted(kernel.descendants(os.getpid())) if self.left else []
+        self.duration = self.duration or time.monotonic() - self.began
+        self.deadline = time.monotonic() + lifecycle.DRAIN_LIMIT
+        for fd in list(self._pipes):
+            while self._read(fd) and time.monotonic() < self.deadline:
+                pass
+        self._go(lifecycle.step(self.state, "drained"))
+
+    def _enter_done(self) -> None:
+        self.deadline = None
+
+    # -- reporting
+
+    def _report(self) -> bytes:
+        if self.error:
+            return encode({"failed": why_not_started(self.request, self.error)})
+        spill = self.out.spill
+        done = Done(
+            cause=self.cause,
+            status=self.status,
+            total=self.out.total,
+            kept=spill is not None and spill.written > 0,
+            spilled=spill.written if spill else 0,
+            spill_error=spill.error if spill else None,
+            duration=self.duration,
+            survivors=self.survivors,
+            left=self.left,
+        )
+        blobs = [self.out.head, self.out.tail, self.err.head + self.err.tail]
+        return encode({"done": dataclasses.asdict(done)}, blobs)
+
+
+def stdin_file(data: bytes | None) -> int:
+    """A descriptor to read ``data`` from, to its end; without data /dev/null. Never a pipe, so that
+    nobody has to feed it and nothing waits for more."""
+    if data is None:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def become(request: Request, std: tuple[int, int, int], failure: int, supervisor: int) -> NoReturn:
+    """In the child: turn into the command. What goes wrong is written to ``failure``, which the exec
+    closes otherwise."""
+    stage = "start"
+    try:
+        os.setsid()
+        for target, fd in enumerate(std):
+            os.dup2(fd, target)
+        if not kernel.die_with(supervisor, signal.SIGKILL):
+            os._exit(127)
+        os.umask(request.umask)
+        stage = "directory"
+        os.chdir(request.cwd)
+        stage = "landlock"
+        if request.landlock is not None:
+            landlock.restrict(request.landlock)
+        restore_signals()
+        stage = "command"
+        os.execvpe(request.argv[0], request.argv, request.env)  # noqa: S606
+    except OSError as error:
+        os.write(failure, f"{stage} {error.errno}".encode())
+    except BaseException as error:
+        os.write(failure, f"{stage} {error!r}".encode()[:4000])
+    os._exit(127)
+
+
+def restore_signals() -> None:
+    """What a program expects: defaults everywhere (Python ignores SIGPIPE and SIGXFSZ, and we more)."""
+    for signum in signal.valid_signals():
+        if signal.getsignal(signum) == signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+_WHAT: dict[str, str] = {
+    "start": "the command could not be started",
+    "directory": "the directory {cwd} can't be entered",
+    "landlock": "the sandbox (Landlock) could not be set up",
+    "command": "{name} could not be started with PATH={path}",
+}
+
+
+def why_not_started(request: Request, error: bytes) -> str:
+    """A sentence from what the child wrote."""
+    stage, _, rest = error.decode(errors="replace").partition(" ")
+    values: dict[str, Any] = {
+        "cwd": request.cwd,
+        "name": request.argv[0],
+        "path": request.env.get("PATH", ""),
+    }
+    what = _WHAT.get(stage, _WHAT["start"]).format(**values)
+    return f"{what}: {os.strerror(int(rest)) if rest.isdigit() else rest}"

@@ -1,0 +1,247 @@
+"""The bash tool: a shell command in the session's directory, with no terminal, no stdin and a time limit."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from dshd.spawn.client import Completed, Spawner, SpawnFailed
+from dshd.tools import sandbox
+from dshd.tools.tool import Args, ToolContext, ToolOutput, failure, text_output
+
+DEFAULT_LIMIT = 120.0  # s
+HEAD, TAIL = 10_000, 20_000  # bytes shown to the model
+
+PROVIDER_KEYS = frozenset({"DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"})
+FROM_DAEMON = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "XDG_*", "PATH")
+FOR_DSHCTL = ("DSHD_HOME", "DSHD_STATE_DIR", "DSHD_SOCKET", "DSHD_CONFIG")
+NEVER = ("BASH_ENV", "ENV", "BASH_FUNC_*", "GIT_*", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND")
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "minLength": 1, "description": "the command, as for bash -c"},
+        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds; 120 by default"},
+        "background": {"type": "boolean", "description": "run as a job and return at once"},
+    },
+    "required": ["command"],
+    "additionalProperties": False,
+}
+
+
+class Bash:
+    """`provider_keys` are names of variables that no command sees, whoever asked for them."""
+
+    name = "bash"
+    description = (
+        "Run a command with bash in the session's directory. There is no terminal and no stdin, so "
+        "nothing interactive works. Each call is a fresh shell: directory and variables don't carry "
+        "over. The call ends when the shell ends, and what it left in the background is ended with it. "
+        "stdout and stderr come back together; of a long output the middle is left out, and the whole "
+        "is in a file that you are told."
+    )
+    schema = SCHEMA
+    read_only = False
+
+    def __init__(self, provider_keys: frozenset[str] = PROVIDER_KEYS) -> None:
+        self._provider_keys = provider_keys | PROVIDER_KEYS
+        self._found: sandbox.Found | None = None
+        self._detecting = trio.Lock()
+
+    def describe(self, args: Args) -> str:
+        lines = str(args.get("command", "")).split("\n")
+        return f"bash: {lines[0]}" + (" ..." if len(lines) > 1 else "")
+
+    async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
+        """Cancellation: the command and all it started are ended before Cancelled goes on."""
+        if args.get("background"):
+            return failure("background commands are not available yet; run it in the foreground.")
+        if "\0" in args["command"]:
+            return failure("the command holds a NUL character, which no command line can.")
+        try:
+            plan = await sandbox.prepare(ctx, await self.detect(ctx.spawner))
+            return await self._run(args, ctx, plan)
+        except sandbox.Refused as error:
+            return failure(str(error), "DENIED")
+        except SpawnFailed as error:
+            return failure(f"{error}{survivors(error.survivors)}", "SPAWN_FAILED")
+
+    async def detect(self, spawner: Spawner) -> sandbox.Found:
+        """What sandbox works here; tried once."""
+        async with self._detecting:
+            if self._found is None:
+                self._found = await sandbox.detect(spawner)
+            return self._found
+
+    async def _run(self, args: Args, ctx: ToolContext, plan: sandbox.Plan) -> ToolOutput:
+        limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
+        spawner: Spawner = ctx.spawner
+        done = await spawner.run(
+            [*plan.prefix, "bash", "-c", args["command"]],
+            cwd=str(ctx.dir),
+            env={**environment(ctx.env, os.environ, self._provider_keys), "PWD": str(ctx.dir), **plan.env},
+            timeout=limit,
+            head=HEAD,
+            tail=TAIL,
+            spill=await trio.to_thread.run_sync(spill_path, ctx.spill_dir),
+            label=ctx.session,
+            wrapper=plan.kind == "bubblewrap",
+            landlock=plan.landlock,
+        )
+        return result(done, limit, plan)
+
+
+def environment(
+    session: Mapping[str, str], daemon: Mapping[str, str], provider_keys: frozenset[str]
+) -> dict[str, str]:
+    """What a command sees: who and where from the daemon, the rest from the session, never a
+    provider's key, nor what would make bash run a file first."""
+    env = {name: value for name, value in daemon.items() if matches(name, FROM_DAEMON + FOR_DSHCTL)}
+    env.update(session)
+    env.setdefault("PATH", DEFAULT_PATH)
+    env["DSHD_AUTOSTART"] = "0"
+    env["TERM"] = "dumb"
+    return {name: value for name, value in env.items() if not (matches(name, NEVER) or name in provider_keys)}
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def spill_path(directory: Path) -> Path:
+    """A name in the session's spill directory that is not taken yet."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number = 1 + sum(1 for name in os.listdir(directory) if name.endswith(".out"))
+    while (path := directory / f"bash-{number}.out").exists():
+        number += 1
+    return path
+
+
+def result(done: Completed, limit: float, plan: sandbox.Plan) -> ToolOutput:
+    """The output and how it ended, in words."""
+    text = shown(done)
+    notes = [ending(done, limit), *remarks(done, text, plan)]
+    body = text if text.endswith("\n") or not text else text + "\n"
+    failed = done.timed_out or done.signal is not None or done.returncode is None
+    code = "TIMEOUT" if done.timed_out else "SIGNAL" if failed else None
+    return text_output(
+        body + "\n".join(f"[{note}]" for note in notes),
+        is_error=failed,
+        error=code,
+        summary=f"{brief(done)}, {duration(done.duration_s)}",
+    )
+
+
+def shown(done: Completed) -> str:
+    """Head and tail as text, cut at code points, with a line for what is left out."""
+    if done.total <= len(done.output):
+        return decoded(done.output)
+    head, tail = whole_end(done.head), whole_start(done.tail)
+    left_out = done.total - len(head) - len(tail)
+    where = f"; all of it: {done.spill}" if done.spill else ""
+    return f"{decoded(head)}\n[... {left_out} bytes left out{where} ...]\n{decoded(tail)}"
+
+
+def decoded(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "\ufffd")
+
+
+def whole_end(data: bytes) -> bytes:
+    """Without the beginning of a code point at the end."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:
+            need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if need > back else data
+        if byte < 0x80:
+            break
+    return data
+
+
+def whole_start(data: bytes) -> bytes:
+    """Without the rest of a code point at the start."""
+    for skip in range(min(4, len(data))):
+        if data[skip] & 0xC0 != 0x80:
+            return data[skip:]
+    return data
+
+
+def ending(done: Completed, limit: float) -> str:
+    if done.timed_out:
+        return f"time limit: stopped after {duration(limit)}"
+    if done.signal is not None:
+        return f"killed by {signal_name(done.signal)} after {duration(done.duration_s)}"
+    return f"exit {done.returncode}, {duration(done.duration_s)}"
+
+
+def brief(done: Completed) -> str:
+    if done.timed_out:
+        return "time limit"
+    return f"exit {done.returncode}" if done.returncode is not None else f"signal {done.signal}"
+
+
+def remarks(done: Completed, text: str, plan: sandbox.Plan) -> list[str]:
+    """What else the model should know."""
+    notes = []
+    if "\ufffd" in text:
+        notes.append("bytes that are not UTF-8 text are shown as \ufffd")
+    if done.spill_error:
+        notes.append(f"{done.spill} holds only the first {done.spilled} bytes: {done.spill_error}")
+    if done.left and not done.timed_out:
+        notes.append(f"{done.left} background processes were ended with the command")
+    if not plan.net and done.returncode != 0 and looks_like_no_network(text):
+        notes.append("network is off here: dshctl set net=on")
+    if done.survivors:
+        notes.append(survivors(done.survivors).strip())
+    return notes
+
+
+NETWORK_WORDS = (
+    "could not resolve host",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "network is unreachable",
+    "no address associated with hostname",
+    "failed to establish a new connection",
+    "getaddrinfo",
+    "eai_again",
+    "enotfound",
+    "unable to resolve",
+    "nodename nor servname",
+    "lookup address information",
+    "dial tcp",
+)
+
+
+def looks_like_no_network(text: str) -> bool:
+    lower = text.lower()
+    return any(words in lower for words in NETWORK_WORDS)
+
+
+def survivors(pids: list[int]) -> str:
+    if not pids:
+        return ""
+    return f" These processes could not be ended: {', '.join(map(str, pids))}."
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def duration(seconds: float) -> str:
+    """``0.2 s``, ``38 s``, ``4 min 10 s``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
