@@ -1,0 +1,174 @@
+"""The state directory's sessions: making and removing them, which are active, the reserve.
+
+::
+
+    STATE/sessions/<id>/log.jsonl     a session
+    STATE/sessions/.new-<id>/         one that is being made, or was when the power went
+    STATE/sessions/.trash-<id>/       one that is being removed
+    STATE/active/<id>                 empty: the daemon opens it by itself when it starts
+    STATE/reserve                     1 MiB, given up to write closing events on a full disk
+
+A session exists when its directory has its name: everything in it is durable by then. It is gone
+when it has lost it. `Store.sweep` removes the leftovers of both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dshd.errors import Conflict, NotFound
+from dshd.log.disk import FILE_MODE, Disk, explained
+
+LOG = "log.jsonl"
+NEW = ".new-"
+TRASH = ".trash-"
+RESERVE_SIZE = 1024 * 1024
+
+
+class Store:
+    """All methods block, and raise `DshError`s that name the path.
+
+    Durability: unless a method says otherwise, what it did is on disk when it returns.
+    """
+
+    def __init__(self, disk: Disk, state: Path) -> None:
+        self.disk = disk
+        self.state = state
+        self.sessions = state / "sessions"
+        self.active = state / "active"
+        self.reserve = Reserve(disk, state / "reserve")
+
+    def prepare(self) -> None:
+        """Make the directories that are missing."""
+        with explained("make", self.state):
+            self.disk.create_dir_synced(self.sessions)
+            self.disk.create_dir_synced(self.active)
+
+    def session_dir(self, session: str) -> Path:
+        return self.sessions / session
+
+    def log_path(self, session: str) -> Path:
+        return self.sessions / session / LOG
+
+    # -- sessions
+
+    def ids(self) -> list[str]:
+        """Ids of all sessions, sorted. An unreadable directory is an error, not an empty one."""
+        with explained("list", self.sessions):
+            return [name for name in self.disk.listdir(self.sessions) if not name.startswith(".")]
+
+    def exists(self, session: str) -> bool:
+        with explained("read", self.sessions):
+            return self.disk.exists(self.session_dir(session))
+
+    def create(self, session: str, lines: bytes, files: Mapping[str, bytes] | None = None) -> Path:
+        """Make a session whose log holds ``lines``, with ``files`` (name: content) beside it.
+
+        Returns the log's path. Raises `Conflict` if there is one; on any error there is none.
+        """
+        new, final = self.sessions / f"{NEW}{session}", self.session_dir(session)
+        with explained("make", final):
+            if self.disk.exists(final):
+                raise Conflict(f"session {session} exists already.")
+            try:
+                self._fill(new, {LOG: lines, **(files or {})})
+                self.disk.rename_synced(new, final)
+            except OSError:
+                self._discard(new)
+                raise
+        return final / LOG
+
+    def _fill(self, directory: Path, files: Mapping[str, bytes]) -> None:
+        self._discard(directory)
+        self.disk.create_dir_synced(directory)
+        for name, content in files.items():
+            self.disk.write_synced(directory / name, content)
+        self.disk.sync_dir(directory)
+
+    def _discard(self, directory: Path) -> None:
+        with contextlib.suppress(OSError):
+            self.disk.remove_tree(directory)
+
+    def delete(self, session: str) -> None:
+        """Remove a session. It is gone for good when its name is; its files go after, best effort."""
+        trash = self.sessions / f"{TRASH}{session}"
+        with explained("remove", self.session_dir(session)):
+            if not self.disk.exists(self.session_dir(session)):
+                raise NotFound(f"no session {session}.")
+            self._discard(trash)
+            self.disk.rename_synced(self.session_dir(session), trash)
+        self.unmark(session)
+        self._discard(trash)
+
+    def sweep(self) -> list[str]:
+        """Remove what unfinished creations and deletions left; returns the names. At start only."""
+        with explained("list", self.sessions):
+            names = [name for name in self.disk.listdir(self.sessions) if name.startswith((NEW, TRASH))]
+        for name in names:
+            self._discard(self.sessions / name)
+        return names
+
+    # -- active markers
+
+    def mark(self, session: str) -> None:
+        """Say that the daemon must open this session by itself. Marking twice is fine."""
+        with explained("write", self.active / session):
+            self.disk.touch_synced(self.active / session)
+
+    def unmark(self, session: str) -> None:
+        """Take the mark back, if there is one. Not durable: one too many does no harm."""
+        with explained("remove", self.active / session):
+            self.disk.unlink(self.active / session)
+
+    def marked(self) -> list[str]:
+        """Ids of the active sessions, sorted; there may be no such session any more."""
+        with explained("list", self.active):
+            return [name for name in self.disk.listdir(self.active) if not name.startswith(".")]
+
+
+class Reserve:
+    """A file that takes up room, so that there is some when the disk is full. Never an error.
+
+    The room is for anybody who is quick: `release` it right before writing.
+    """
+
+    def __init__(self, disk: Disk, path: Path, size: int = RESERVE_SIZE) -> None:
+        self.disk = disk
+        self.path = path
+        self.size = size
+
+    @property
+    def held(self) -> bool:
+        """Whether the room is ours now."""
+        try:
+            return self.disk.stat(self.path).size >= self.size
+        except OSError:
+            return False
+
+    def hold(self) -> bool:
+        """Take the room, if there is some; says whether it is held now."""
+        if not self.held and not self._allocate():
+            self.release()
+        return self.held
+
+    def _allocate(self) -> bool:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = self.disk.calls.open(str(self.path), flags, FILE_MODE)
+        except OSError:
+            return False
+        try:
+            self.disk.calls.allocate(fd, self.size)
+        except OSError:
+            return False
+        finally:
+            self.disk.calls.close(fd)
+        return True
+
+    def release(self) -> None:
+        """Give the room up."""
+        with contextlib.suppress(OSError):
+            self.disk.unlink(self.path)

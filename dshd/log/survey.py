@@ -1,0 +1,152 @@
+"""Which lines of a log are good, and what the bad bytes between them mean (decisions, no IO).
+
+A line is *good* if its bytes are whole and its ``seq`` is the next one. The next one is the last
+plus 1; after ``log/gap {first, last}`` it is ``last`` + 1. Everything else opens a *bad region*,
+which ends where a good line with that or a later ``seq`` begins. Seqs that are skipped that way are
+missing, also if not a byte is.
+
+Then there are two stories, and only ``synced`` tells them apart:
+
+- The region was written and never synced when the power went. A crash leaves a prefix of such
+  bytes, or zeros in the *middle* of them with good lines after. None of it was ever acknowledged:
+  it is the **torn tail**, from the region's start to the end of the file.
+- It was on disk and is no more: the log is **damaged**. A later good line proves it by its
+  ``synced``; so does the region's place: a header is synced before its session has a name, and
+  bytes too many between two lines that follow each other are no crash's doing.
+
+If an earlier region is torn, so are all later ones: what would prove a later one proves it too.
+
+Two lines glued together (a lost newline, a second writer) are one line by the newline and bad; the
+good one at its end is still found, for it may be the one that proves.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from dshd.log.codec import BadLine, Event, decode
+
+GAP = "log/gap"
+_START = b'{"seq":'
+# How many beginnings are tried in one bad line. They stand in nested objects, too; in text they
+# are escaped. It bounds the work on hostile bytes, nothing else.
+_TRIES = 256
+
+
+@attrs.define(slots=True)
+class Region:
+    """Bad bytes ``[start, end)``; the seqs ``first`` to ``last`` are not readable because of them.
+
+    ``line`` counts lines from 1. ``last`` is None while no good line was found behind it;
+    ``first`` - 1 if no seq is missing (bytes too many). ``floor``: the lowest seq in it.
+    """
+
+    line: int
+    start: int
+    end: int
+    first: int
+    last: int | None
+    reason: str
+    floor: int
+
+    def proven(self, synced: int) -> bool:
+        """Whether it was durable, given the highest ``synced`` of all good lines."""
+        extra = self.last is not None and self.last < self.first
+        return self.first == 0 or extra or synced >= self.floor
+
+
+class Survey:
+    """Feed it the lines in order; it remembers the regions and says which lines are good."""
+
+    def __init__(self, durable: int = -1) -> None:
+        """``durable``: all up to this seq is known to have been on disk (from a fault's note)."""
+        self.durable = durable
+        self.expected = 0
+        self.line = 1  # the number of the line that is being fed
+        self.end = 0  # of all that was fed
+        self.good_end = 0  # of the last good line
+        self.synced = durable  # the highest that a good line, or the note, tells of
+        self.regions: list[Region] = []
+        self._next_line = 1
+
+    def feed(self, offset: int, raw: bytes) -> tuple[int, Event] | None:
+        """The good event that this line is or ends in, and the offset where it begins; else None."""
+        self.line = self._next_line
+        self._next_line += raw.endswith(b"\n")
+        self.end = offset + len(raw)
+        try:
+            return self._place(offset, decode(raw))
+        except BadLine as bad:
+            return self._bad(offset, raw, bad.reason)
+
+    def _bad(self, offset: int, raw: bytes, reason: str) -> tuple[int, Event] | None:
+        found = embedded(raw)
+        start = offset + found[0] if found else self.end
+        self._widen(offset, start, reason)
+        return self._place(start, found[1]) if found else None
+
+    def _place(self, start: int, event: Event) -> tuple[int, Event] | None:
+        if event.seq < self.expected:
+            self._widen(start, self.end, f"its seq is {event.seq}, not {self.expected}", event.seq)
+            return None
+        if event.seq > self.expected:
+            self._widen(start, start, f"its seq is {event.seq}, not {self.expected}")
+        self._accept(event)
+        return start, event
+
+    def _accept(self, event: Event) -> None:
+        if self.regions and self.regions[-1].last is None:
+            self.regions[-1].last = event.seq - 1
+        if event.synced is not None:
+            self.synced = max(self.synced, event.synced)
+        self.expected = after(event)
+        self.good_end = self.end
+
+    def _widen(self, start: int, end: int, reason: str, seq: int | None = None) -> None:
+        if not self.regions or self.regions[-1].last is not None:
+            self.regions.append(Region(self.line, start, end, self.expected, None, reason, self.expected))
+        region = self.regions[-1]
+        region.end = max(region.end, end)
+        region.floor = min(region.floor, self.expected if seq is None else seq)
+
+    # -- the verdict
+
+    def finish(self) -> None:
+        """All lines were fed. A log without any has lost its header; one that is too short, its end."""
+        self.line = self._next_line
+        if self.end == 0:
+            self._widen(0, 0, "the file is empty")
+        if self.expected <= self.durable:
+            self._widen(self.end, self.end, f"the events up to seq {self.durable} are missing")
+            self.regions[-1].last = self.durable
+            self.expected = self.durable + 1
+
+    @property
+    def damage(self) -> list[Region]:
+        """The regions that were durable once."""
+        return [region for region in self.regions if region.proven(self.synced)]
+
+    @property
+    def torn(self) -> Region | None:
+        """Where the torn tail begins, if there is one."""
+        return next((region for region in self.regions if not region.proven(self.synced)), None)
+
+
+def after(event: Event) -> int:
+    """The seq that must follow this event's."""
+    last = event.data.get("last") if event.type == GAP else None
+    return last + 1 if type(last) is int and last >= event.seq else event.seq + 1
+
+
+def embedded(raw: bytes) -> tuple[int, Event] | None:
+    """The good line that these bad bytes end in, with its offset in them, if there is one."""
+    at = len(raw)
+    for _ in range(_TRIES):
+        at = raw.rfind(_START, 1, at + len(_START) - 1)
+        if at < 0:
+            return None
+        try:
+            return at, decode(raw[at:])
+        except BadLine:
+            continue
+    return None

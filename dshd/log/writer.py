@@ -1,0 +1,156 @@
+"""Writing a log: each batch in one hop through a thread, and what a failure leaves behind.
+
+The session's owner decides a batch, encodes it, and awaits `LogWriter.append`; nothing else
+appends. One hop does all of it: check that nobody touched the file, write, sync. When `append`
+returns there was no checkpoint since the thread ended, so the owner folds before anybody else runs.
+
+========================  ==========================================  ====================
+what failed               what is done                                what is raised
+========================  ==========================================  ====================
+write: disk full          cut to the end before this batch, synced    NoSpace, not written
+write: anything else      cut to the last *synced* end; faulted       Faulted
+sync: anything, once      cut to the last *synced* end; faulted       Faulted
+the file changed          cut to the last *synced* end; faulted       Faulted
+========================  ==========================================  ====================
+
+A full disk is no fault: the next append may succeed. Its cut is synced because "not written" must
+hold after a power cut, too. A fault is final: a second sync would succeed and mean nothing. The cut
+of a fault is a best effort, as is the note beside the log (`dshd.log.fault`); the way out is
+`dshd.log.recovery.reopen_copy`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from dshd.errors import Faulted, NoSpace
+from dshd.log import fault
+from dshd.log.disk import FULL, Changed, Disk, LogFile, explain
+
+T = TypeVar("T")
+
+
+async def hop(disk: Disk, work: Callable[[], T], limiter: trio.CapacityLimiter | None = None) -> T:
+    """Run a blocking function of this room where it belongs: in a thread, or here for a memory disk.
+
+    Cancellation: can't be cancelled once it runs; a pending cancel is seen at the next checkpoint.
+    """
+    with trio.CancelScope(shield=True):
+        if not disk.inline:
+            return await trio.to_thread.run_sync(work, limiter=limiter)
+        await disk.pause()
+    return work()
+
+
+class LogWriter:
+    """The writer of one open log.
+
+    ``next_seq`` is the seq of the next line, ``synced`` and ``synced_size`` say up to where all is
+    durable, ``size`` is the end of the last good line; ``fault`` is None or a sentence, for good.
+    After a fault ``next_seq`` is ``synced`` + 1: what came after is withdrawn.
+    """
+
+    def __init__(
+        self, file: LogFile, *, next_seq: int, synced: int, size: int, limiter: trio.CapacityLimiter | None
+    ) -> None:
+        self.file = file
+        self.next_seq = next_seq
+        self.synced = synced
+        self.size = size
+        self.synced_size = size
+        self.fault: str | None = None
+        self._limiter = limiter
+        self._lock = trio.Lock()
+
+    async def append(self, data: bytes, last_seq: int, *, sync: bool) -> None:
+        """Write the lines ``next_seq`` to ``last_seq``; with ``sync`` also make all lines durable.
+
+        Raises `NoSpace` (nothing changed; usable again) or `Faulted` (this and every later time).
+
+        Cancellation: before it begins, or not at all; then it returns normally, and the cancel is
+        seen at the caller's next checkpoint. There is no deadline: callers wait with their own.
+
+        Durability: with ``sync``, on return everything up to ``last_seq`` is on disk. Without, the
+        lines are in the page cache and readers of the file see them.
+        """
+        async with self._lock:
+            self._refuse_if_faulted()
+            await hop(self.file.disk, lambda: self._write(data, sync), self._limiter)
+            self.size += len(data)
+            self.next_seq = last_seq + 1
+            if sync:
+                self._all_synced()
+
+    async def sync(self) -> None:
+        """Make durable what was appended without. Failure, cancellation as for `append`."""
+        async with self._lock:
+            self._refuse_if_faulted()
+            if self.size > self.synced_size:
+                await hop(self.file.disk, lambda: self._write(b"", True), self._limiter)
+                self._all_synced()
+
+    def close(self) -> None:
+        """Close the file, without syncing. Blocks as long as the kernel takes."""
+        self.file.close()
+
+    def _all_synced(self) -> None:
+        self.synced, self.synced_size = self.next_seq - 1, self.size
+
+    # -- in the thread
+
+    def _write(self, data: bytes, sync: bool) -> None:
+        try:
+            self.file.check()
+            self._append(data)
+            if sync:
+                self.file.sync()
+        except Changed as change:
+            raise self._faulted(str(change), "not-written") from change
+        except OSError as error:
+            raise self._faulted(f"{os.strerror(error.errno or 0)} on {self.file.path}") from error
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self.file.append(data)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self.file.truncate(self.size)
+            self.file.sync()
+            self._all_synced()
+            raise self._no_space(error) from error
+
+    def _no_space(self, error: OSError) -> NoSpace:
+        told = explain(error, "write", self.file.path)
+        assert isinstance(told, NoSpace)
+        return told
+
+    # -- faults
+
+    def _faulted(self, why: str, outcome: str = "unknown") -> Faulted:
+        self.fault = why
+        with contextlib.suppress(OSError):
+            self.file.truncate(self.synced_size)
+            self.file.sync()
+        note = fault.FaultNote(self.file.inode, self.synced_size, self.synced, why)
+        with contextlib.suppress(OSError):
+            fault.write(self.file.disk, self.file.path, note)
+        self.next_seq, self.size = self.synced + 1, self.synced_size
+        return self._refusal(outcome)
+
+    def _refuse_if_faulted(self) -> None:
+        if self.fault is not None:
+            raise self._refusal("not-written")
+
+    def _refusal(self, outcome: str) -> Faulted:
+        session = self.file.path.parent.name
+        return Faulted(
+            f"the disk failed under session {session}: {self.fault}.",
+            hint=f"dshctl reopen {session}",
+            outcome=outcome,
+        )
