@@ -1,0 +1,206 @@
+"""Restarts, crashes and stops of the real daemon, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, eventually, running, texts
+from tests.e2e.model import Model, bash, script
+
+Daemon = subprocess.Popen[bytes]
+
+
+def end(daemon: Daemon, sig: int) -> int:
+    daemon.send_signal(sig)
+    return daemon.wait(TIMEOUT)
+
+
+def answer_of(event: dict[str, Any]) -> str:
+    return "".join(block.get("text", "") for block in event["data"]["content"])
+
+
+def test_a_follower_sees_everything_once_across_restarts_and_a_crash(home: Home, model: Model) -> None:
+    daemon = home.start()
+    session = home.ok("new", "--name", "watched")
+    follower = home.popen("log", "-s", "watched", "-f", "-o", "json", "--chunks", "--all")
+    home.ok("followup", "-s", "watched", "--wait", "one")
+    assert end(daemon, signal.SIGTERM) == 0
+    daemon = home.start()
+    home.ok("followup", "-s", "watched", "--wait", "two")
+    end(daemon, signal.SIGKILL)
+    daemon = home.start()
+    last = home.ok("followup", "-s", "watched", "three")
+    home.ok("wait", last)
+    want = home.wait_event("turn/end", 3, session)["seq"]
+    lines: list[dict[str, Any]] = []
+    assert follower.stdout
+    for line in follower.stdout:
+        lines.append(json.loads(line))
+        if lines[-1]["seq"] == want:
+            break
+    follower.kill()
+    follower.communicate()
+    assert lines == home.log(session)[: want + 1]
+    assert end(daemon, signal.SIGTERM) == 0
+
+
+def test_a_waiting_client_goes_on_through_a_restart(home: Home, model: Model) -> None:
+    daemon = home.start()
+    waiting = home.popen("followup", "--wait", script({"text": "late", "gate": "g"}))
+    model.wait_requests(1)
+    end(daemon, signal.SIGKILL)
+    model.open("g")
+    home.start()
+    _, said = waiting.communicate(timeout=TIMEOUT)
+    assert waiting.returncode == 14, said
+
+
+def test_kill_9_during_a_tool_leaves_a_log_that_says_what_is_known(home: Home, model: Model) -> None:
+    daemon = home.start()
+    calls = [{"name": "bash", "arguments": {"command": c}} for c in ("sleep 4711.1", "echo never")]
+    first = home.ok("followup", script({"tools": calls}, say="first"))
+    home.wait_event("tool/call")
+    eventually(lambda: running("4711.1"), what="the tool runs")
+    second = home.ok("followup", "second")
+    end(daemon, signal.SIGKILL)
+    eventually(lambda: not running("4711.1"), timeout=5, what="the tool has died with its daemon")
+
+    home.start()
+    home.ok("wait", second)
+    assert home.ctl("wait", first).returncode == 14
+    unknown, untouched = [answer_of(e) for e in home.log(type="tool/result")]
+    assert "started, outcome unknown; check before repeating" in unknown
+    assert "not started; safe to repeat" in untouched
+    ends = [e["data"] for e in home.log(type="turn/end")]
+    assert [(e["reason"], e.get("recovery", False)) for e in ends] == [
+        ("interrupted", True),
+        ("completed", False),
+    ]
+    assert texts(home.log(type="user/message"))[-1] == "second"
+    assert home.ctl("fsck").returncode == 0
+
+
+def test_sigterm_lets_a_step_end_and_the_turn_goes_on_at_the_next_start(home: Home, model: Model) -> None:
+    daemon = home.start()
+    wait_for_go = bash("while [ ! -e go ]; do sleep 0.02; done")
+    message = home.ok("followup", script(wait_for_go, {"text": "finished"}))
+    home.wait_event("tool/call")
+    daemon.terminate()
+    time.sleep(0.2)
+    (home.work / "go").touch()
+    assert daemon.wait(TIMEOUT) == 0
+    (ended,) = [e["data"] for e in home.log(type="turn/end")]
+    assert (ended["reason"], ended["cause"], ended["resume"]) == ("interrupted", "shutdown", True)
+
+    home.start()
+    home.ok("wait", message)
+    assert home.ok("answer", message) == "finished"
+    assert home.log(type="turn/start")[1]["data"]["retry_of"]
+    assert [e["data"]["is_error"] for e in home.log(type="tool/result")] == [False]
+
+
+def test_a_second_sigterm_stops_at_once(home: Home, model: Model) -> None:
+    daemon = home.start()
+    home.ok("followup", script(bash("sleep 4711.2")))
+    home.wait_event("tool/call")
+    daemon.terminate()
+    time.sleep(0.2)
+    started = time.monotonic()
+    end(daemon, signal.SIGTERM)
+    assert time.monotonic() - started < 5
+    eventually(lambda: not running("4711.2"), timeout=5)
+
+
+def test_nothing_that_a_tool_left_outlives_its_call_or_the_daemon(home: Home, model: Model) -> None:
+    daemon = home.start()
+    leave = (
+        "setsid sleep 4711.3 & "
+        "(setsid sh -c 'trap \"\" TERM HUP; sleep 4711.4; sleep 4711.4' &) ; "
+        "nohup sleep 4711.5 >/dev/null 2>&1 & "
+        "echo left"
+    )
+    home.ok("run", script(bash(leave), {"text": "done"}), timeout=20)
+    for needle in ("4711.3", "4711.4", "4711.5"):
+        eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
+    home.ok("followup", script(bash(f"{leave}; sleep 4711.6")))
+    eventually(lambda: running("4711.6"))
+    end(daemon, signal.SIGKILL)
+    for needle in ("4711.3", "4711.4", "4711.5", "4711.6"):
+        eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
+    eventually(lambda: not home.processes(), timeout=5, what="nothing runs in this home")
+
+
+def test_an_aborted_tool_is_dead_when_abort_returns(home: Home, model: Model) -> None:
+    home.start()
+    message = home.ok("followup", script(bash("trap '' TERM; sleep 4711.7; sleep 4711.7")))
+    eventually(lambda: running("4711.7"))
+    home.ok("abort")
+    assert not running("4711.7")
+    assert home.ctl("wait", message).returncode == 12
+
+
+def test_a_git_hook_starts_a_daemon_that_keeps_nothing_of_git(home: Home, model: Model) -> None:
+    def git(*args: str) -> None:
+        subprocess.run(
+            ["git", *args], cwd=home.work, env=home.env, check=True, capture_output=True, timeout=TIMEOUT
+        )
+
+    git("init", "-q")
+    git("config", "user.email", "a@b")
+    git("config", "user.name", "a")
+    hook = home.work / ".git" / "hooks" / "post-commit"
+    text = script(bash("env | grep ^GIT_ || echo clean; pwd"), {"text": "seen"})
+    (home.work / "say.txt").write_text(text)
+    hook.write_text("#!/bin/sh\nexec dshctl followup - < say.txt\n")
+    hook.chmod(0o755)
+    git("commit", "--allow-empty", "-m", "one")  # would hang if the daemon kept git's pipes
+
+    home.ok("wait")
+    (result,) = home.log(type="tool/result")
+    assert answer_of(result).split() == ["clean", str(home.work)]
+    daemon = the_daemon(home)
+    assert os.readlink(f"/proc/{daemon}/cwd") == "/"
+    environ = Path(f"/proc/{daemon}/environ").read_bytes().split(b"\0")
+    assert not [name for name in environ if name.startswith(b"GIT_")]
+    targets = [os.readlink(fd) for fd in Path(f"/proc/{daemon}/fd").iterdir() if fd.exists()]
+    assert not [target for target in targets if ".git" in target]
+
+
+def the_daemon(home: Home) -> int:
+    """Its pid: the one process of this home that is no child of another."""
+    pids = home.processes()
+    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in pids}
+    (daemon,) = [pid for pid, parent in parents.items() if parent not in pids]
+    return daemon
+
+
+def test_cron_starts_the_daemon_and_gets_its_answer(home: Home, model: Model) -> None:
+    bare = {"DSHD_HOME": str(home.path), "PATH": "/usr/bin:/bin"}
+    done = home.ctl("run", "-C", str(home.work), "hello", env=bare, cwd=Path("/"))
+    assert (done.returncode, done.stdout) == (0, "echo: hello\n"), done.stderr
+    assert home.ctl("ping", env=bare, cwd=Path("/")).returncode == 0
+
+
+def test_a_second_daemon_changes_nothing_and_exits_5(home: Home, model: Model) -> None:
+    home.start()
+    second = subprocess.run(
+        [PROGRAMS / "dshd"], env=home.env, capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert second.returncode == 5
+    assert "is in use by dshd" in second.stderr
+    home.ok("ping")
+
+
+def test_many_clients_that_start_at_once_start_one_daemon(home: Home, model: Model) -> None:
+    clients = [home.popen("followup", "--no-wake", f"m{n}") for n in range(8)]
+    results = [(client.communicate(timeout=TIMEOUT), client.returncode) for client in clients]
+    assert [code for _, code in results] == [0] * 8, results
+    assert len([line for line in home.processes().values() if "dshd" in line]) >= 1
+    the_daemon(home)
+    assert len(home.log(type="inbox/spliced")) == 8

@@ -1,0 +1,127 @@
+"""Things that happen in the same instant, again and again: none may be lost, doubled or left waiting."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.e2e.harness import Home, texts
+from tests.e2e.model import Model, bash, script
+
+TIMES = 100
+
+
+def test_a_send_in_the_instant_a_turn_ends_is_answered(home: Home, model: Model) -> None:
+    home.start()
+    session = home.ok("new")
+    with home.rpc() as watcher, home.rpc() as sender, home.rpc() as waiter:
+        watcher.call("log.follow", session=session, turns=0)
+        events = watcher.events()
+
+        def seen(*types: str) -> None:
+            next(e for e in events if e["method"] == "log.event" and e["params"]["event"]["type"] in types)
+
+        for n in range(TIMES):
+            sender.call("session.send", session=session, verb="followup", text=f"a{n}")
+            # The end of a turn: its answer, then its last step's end, then its own.
+            seen(("assistant/message", "step/end", "turn/end")[n % 3])
+            verb = ("followup", "steer")[n % 2]
+            sent = sender.call("session.send", session=session, verb=verb, text=f"b{n}")
+            result = waiter.call("session.wait", messages=[sent["message"]])
+            assert (result["outcome"], result["text"]) == ("completed", f"echo: b{n}")
+    said = Counter(texts(home.log(session, "user/message")))
+    assert said == Counter([f"{which}{n}" for which in "ab" for n in range(TIMES)])
+
+
+def test_64_senders_at_once_are_64_messages_each_answered_once(home: Home, model: Model) -> None:
+    home.start()
+    session = home.ok("new", "--name", "busy")
+    with ThreadPoolExecutor(64) as pool:
+        ids = list(pool.map(lambda n: home.ok("followup", "-s", "busy", f"m{n}"), range(64)))
+    assert len(set(ids)) == 64
+    home.ok("wait", "-s", "busy", timeout=60)
+    order = texts(home.log(session, "user/message"))
+    assert sorted(order) == sorted(f"m{n}" for n in range(64))
+    assert len(home.log(session, "turn/start")) == 64
+    assert [e["data"]["id"] for e in home.log(session, "user/message")] == inserted(home, session)
+
+
+def inserted(home: Home, session: str) -> list[str]:
+    """The ids of the messages that were sent, in the order of the log."""
+    splices = [e["data"] for e in home.log(session, "inbox/spliced")]
+    return [m["id"] for s in splices if s["cause"] == "send" for op in s["ops"] for m in op["insert"]]
+
+
+def test_64_senders_with_one_key_are_one_message(home: Home, model: Model) -> None:
+    home.start()
+    home.ok("new", "--name", "keyed")
+
+    def send(n: int) -> dict[str, object]:
+        (receipt,) = home.json("followup", "-s", "keyed", "--key", "k", "once")
+        return receipt
+
+    with ThreadPoolExecutor(64) as pool:
+        receipts = list(pool.map(send, range(64)))
+    assert len({r["message"] for r in receipts}) == 1
+    assert Counter(r["duplicate"] for r in receipts) == {True: 63, False: 1}
+    home.ok("wait", "-s", "keyed")
+    assert texts(home.log(type="user/message")) == ["once"]
+
+
+def test_a_used_key_refuses_another_text(home: Home, model: Model) -> None:
+    home.start()
+    home.ok("followup", "--key", "k", "--wait", "one")
+    (error,) = home.json("followup", "--key", "k", "two", exit=5)
+    assert error["code"] == "CONFLICT"
+
+
+def test_abort_and_send_in_one_breath_follow_the_order_of_the_log(home: Home, model: Model) -> None:
+    home.start()
+    session = home.ok("new")
+    with home.rpc() as aborter, home.rpc() as sender, home.rpc() as waiter:
+        for n in range(TIMES):
+            slow = bash("sleep 60") if n % 10 == 0 else {"text": "late", "gate": f"g{n}"}
+            asked = len(model.requests)
+            work = script(slow, say=f"w{n}")
+            running = sender.call("session.send", session=session, verb="followup", text=work)
+            if n % 10 == 0:
+                home.wait_event("tool/call", n // 10 + 1, session)
+            else:
+                model.wait_requests(asked + 1)
+            order = (aborter, sender) if n % 2 else (sender, aborter)
+            posted = {
+                client: client.post("session.abort", session=session)
+                if client is aborter
+                else client.post("session.send", session=session, verb="followup", text=f"m{n}")
+                for client in order
+            }
+            sent = sender.take(posted[sender])
+            aborter.take(posted[aborter])
+            aborted_at = home.log(session, "abort/requested")[n]["seq"]
+            if sent["seq"] < aborted_at:
+                assert home.json("wait", sent["message"], exit=18)
+                waiter.call("session.wake", session=session)
+            result = waiter.call("session.wait", messages=[sent["message"]])
+            assert (result["outcome"], result["text"]) == ("completed", f"echo: m{n}"), n
+            assert waiter.call("session.wait", messages=[running["message"]])["outcome"] == "aborted"
+    ends = [e["data"]["reason"] for e in home.log(session, "turn/end")]
+    assert ends == ["aborted", "completed"] * TIMES
+    assert home.log(session, "turn/start")[-1]["data"]["turn"] == 2 * TIMES
+
+
+def test_a_client_killed_in_the_middle_of_a_send_has_sent_all_of_it_or_nothing(
+    home: Home, model: Model
+) -> None:
+    home.start()
+    session = home.ok("new", "--name", "torn")
+    for n in range(20):
+        client = home.popen("followup", "-s", "torn", "--no-wake", f"m{n}")
+        try:
+            client.communicate(timeout=0.01 * n)
+        except subprocess.TimeoutExpired:
+            client.kill()
+            client.communicate()
+    ids = inserted(home, session)
+    assert len(set(ids)) == len(ids) <= 20
+    assert home.ctl("fsck").returncode == 0
