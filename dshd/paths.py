@@ -76,7 +76,7 @@ class Places(NamedTuple):
     @property
     def keys(self) -> str:
         """Directory 0700 with one file 0600 per route, named as the route, holding its key."""
-        return os.path.join(self.state, "keys")
+        return os.path.join(self.config_dir, "keys")
 
     @property
     def log(self) -> str:
@@ -84,8 +84,8 @@ class Places(NamedTuple):
         return os.path.join(self.state, "dshd.log")
 
     def secret(self) -> tuple[str, ...]:
-        """What no tool may see: state, sockets, and the file with variables."""
-        return (self.state, self.env_file, *map(os.path.dirname, self.sockets))
+        """What no tool may see: state, sockets, keys, and the file with variables."""
+        return (self.state, self.env_file, self.keys, *map(os.path.dirname, self.sockets))
 
 
 def private_directory(path: str, uid: int, *, loosest: int = 0o700) -> bool:

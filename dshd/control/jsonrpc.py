@@ -1,0 +1,157 @@
+"""JSON-RPC 2.0, one object per line; sans-IO.
+
+Kept strict where the standard is loose, because a request half understood is a wrong action done:
+parameters by name only, no unknown members, ids strings or integers (or null), and no batches (pipelined
+lines do the same, and each is answered as soon as it is done). A request without ``id`` is a notification:
+it is carried out and not answered, not even with an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import attrs
+import orjson
+
+from dshd.errors import DshError, Internal, Invalid
+from dshd.wire import MAX_LINE, did_you_mean
+
+Id = str | int | None
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+_MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Malformed(Invalid):
+    """The line is no JSON-RPC request."""
+
+    rpc_code = INVALID_REQUEST
+
+
+class NotJson(Malformed):
+    """The line is no JSON at all."""
+
+    rpc_code = PARSE_ERROR
+
+
+class UnknownMethod(Invalid):
+    """There is no such method."""
+
+    rpc_code = METHOD_NOT_FOUND
+
+
+@attrs.frozen(slots=True)
+class Request:
+    """``params`` is unchecked. ``answered`` is false for a notification."""
+
+    method: str
+    params: dict[str, Any]
+    id: Id = None
+    answered: bool = True
+
+
+@attrs.frozen(slots=True)
+class Refused:
+    """A line that is no request, to be answered with ``error`` under ``id``."""
+
+    error: DshError
+    id: Id = None
+
+
+def parse(line: bytes) -> Request | Refused:
+    """One line, without its newline. Never raises."""
+    try:
+        message = loads(line)
+    except ValueError as error:
+        return Refused(NotJson(f"not JSON: {error}"))
+    if not isinstance(message, dict):
+        what = (
+            "batches are not taken: send one object per line"
+            if isinstance(message, list)
+            else "not an object"
+        )
+        return Refused(Malformed(what))
+    given = message.get("id")
+    ident = given if given is None or type(given) in (str, int) else None
+    try:
+        return _request(message, ident)
+    except Malformed as error:
+        return Refused(error, ident)
+
+
+def _request(message: dict[str, Any], ident: Id) -> Request:
+    if unknown := message.keys() - _MEMBERS:
+        first = min(unknown)
+        raise Malformed(f"unknown member {first!r}{did_you_mean(first, _MEMBERS)}")
+    if message.get("jsonrpc") != "2.0":
+        raise Malformed('expected "2.0" @ $.jsonrpc')
+    method, params = message.get("method"), message.get("params", {})
+    if not isinstance(method, str):
+        raise Malformed("expected a string @ $.method")
+    if not isinstance(params, dict):
+        raise Malformed("expected an object (parameters go by name) @ $.params")
+    if ident is None and message.get("id") is not None:
+        raise Malformed("expected a string or an integer @ $.id")
+    return Request(method, params, ident, answered="id" in message)
+
+
+def loads(data: bytes) -> Any:
+    """Foreign JSON. Raises ValueError.
+
+    orjson refuses lone surrogates (``"\\ud83d"``, half an emoji), which others do send: then the standard
+    library reads it and they become U+FFFD.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if b"\\u" not in data:
+            raise
+        reason = str(error)
+    try:
+        return _mend(json.loads(data.decode(), parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
+        raise ValueError(reason) from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _mend(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mend(item) for item in value]
+    if isinstance(value, dict):
+        return {_mend(key): _mend(item) for key, item in value.items()}
+    return value
+
+
+# ---------------------------------------------------------------- what we say
+
+
+def result_line(ident: Id, result: Any) -> bytes:
+    """The answer to a request; one that doesn't fit a line becomes an error that says so."""
+    line = orjson.dumps({"jsonrpc": "2.0", "id": ident, "result": result}) + b"\n"
+    if len(line) > MAX_LINE:
+        return error_line(ident, Internal(f"the answer has {len(line)} bytes; a line holds {MAX_LINE}"))
+    return line
+
+
+def error_line(ident: Id, error: DshError) -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "id": ident, "error": error.to_json()}) + b"\n"
+
+
+def notification_line(method: str, params: dict[str, Any]) -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+
+
+def event_line(session: str, line: bytes) -> bytes:
+    """``log.event`` around a line of the log, whose bytes go out as they stand in the file."""
+    head = b'{"jsonrpc":"2.0","method":"log.event","params":{"session":"%b","event":' % session.encode()
+    return b"%b%b}}\n" % (head, line.removesuffix(b"\n"))
