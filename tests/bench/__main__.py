@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -125,7 +126,7 @@ class Bench:
         home.ok("run", "--mode", mode, "go", timeout=600)
         times = self.ask_model("/times")
         assert len(times) == n + 1, f"{len(times)} requests for {n} steps"
-        return [(after - before) / 1e9 for before, after in zip(times, times[1:], strict=False)]
+        return [(after - before) / 1e9 for before, after in itertools.pairwise(times)]
 
     # -- the command line
 
