@@ -1,13 +1,30 @@
-"""May this call run? A decision over the mode, the places and the rules; sans-IO.
+"""May this call run? A decision over mode, places and rules, in that order of growing force. Sans-IO.
 
-placeholder
+1. The mode gives the default. ``read-only``: nothing is written. ``workspace``: files are written inside
+   the session's directory. ``full``: anywhere. What commands may do is the sandbox's business.
+2. ``[[rules]]`` change the default; the last that matches wins. An allow can let a file outside of the
+   directory be written, but it never lifts ``read-only``: only a person raises the mode.
+3. Hidden places are never reached, and protected ones never written in ``workspace``, whatever rules say.
+
+Rules match what would really happen: an *allow* must match the resolved path, and each part of a command
+line; a *deny* or *ask* is satisfied with the path as given, or any part. So ``allow git *`` does not let
+``git status; rm -rf ~`` through, and ``deny *secret*`` can't be dodged with a link.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
 import attrs
 
-from dshd.tools.tool import Args, Tool, ToolContext
+from dshd.tools.globs import BadGlob, compile_globs, expand
+from dshd.tools.places import inside, maybe_inside, why_protected
+from dshd.tools.tool import Rule, ToolContext
+
+WRITERS = frozenset({"write", "edit"})
 
 
 @attrs.frozen(slots=True)
@@ -19,10 +36,136 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
+        """What the model is told instead of a result. Nobody can be asked yet, so asking denies."""
         if self.action == "ask":
             return f"denied: nobody to ask ({self.reason})"
         return f"denied: {self.reason}"
 
 
-def decide(tool: Tool, args: Args, ctx: ToolContext) -> Verdict:
-    return Verdict("allow")
+ALLOWED = Verdict("allow")
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Subject:
+    """What a call is about. ``path`` is resolved, ``named`` the same as the model wrote it (absolute),
+    ``dir`` the session's directory, resolved; ``home`` is what ``~`` in a rule stands for."""
+
+    tool: str
+    dir: Path
+    home: Path | None = None
+    path: Path | None = None
+    named: Path | None = None
+    command: str | None = None
+    host: str | None = None
+
+
+def decide(subject: Subject, ctx: ToolContext) -> Verdict:
+    """Allow, ask or deny one call."""
+    if subject.tool in WRITERS and ctx.mode == "read-only":
+        return Verdict(
+            "deny", "this session is read-only. A person can change that: dshctl set mode=workspace"
+        )
+    verdict = _by_rules(subject, ctx.rules, _by_mode(subject, ctx))
+    if verdict.action == "deny" or subject.path is None:
+        return verdict
+    return _by_place(subject.path, subject, ctx) or verdict
+
+
+def _by_mode(subject: Subject, ctx: ToolContext) -> Verdict:
+    if subject.tool not in WRITERS or ctx.mode == "full" or subject.path is None:
+        return ALLOWED
+    if inside(subject.path, [subject.dir]):
+        return ALLOWED
+    return Verdict("deny", f"{subject.path} is outside of the session's directory, {subject.dir}")
+
+
+def _by_place(path: Path, subject: Subject, ctx: ToolContext) -> Verdict | None:
+    if is_hidden(path, ctx):
+        return Verdict("deny", f"{path} is hidden from tools")
+    if subject.tool in WRITERS and ctx.mode != "full":
+        why = why_protected(path, ctx.protected)
+        if why:
+            return Verdict("deny", f"{path} is never writable in mode {ctx.mode}: {why}")
+    return None
+
+
+def is_hidden(path: Path, ctx: ToolContext) -> bool:
+    """Whether a resolved path is kept from every tool. The insides of processes are: they hold keys."""
+    if re.match(r"/proc/(\d+|self|thread-self)(/|$)", str(path)) or str(path) in ("/proc/kcore", "/dev/mem"):
+        return True
+    return maybe_inside(path, ctx.hidden) and not inside(path, (ctx.spill_dir, *ctx.readable))
+
+
+# -- rules ----------------------------------------------------------------------------------------------
+
+
+def _by_rules(subject: Subject, rules: Sequence[Rule], default: Verdict) -> Verdict:
+    verdict = default
+    for rule in rules:
+        if matches(rule, subject):
+            verdict = ALLOWED if rule.action == "allow" else Verdict(rule.action, _because(rule))
+    return verdict
+
+
+def _because(rule: Rule) -> str:
+    given = attrs.asdict(rule, filter=lambda _, value: value is not None)
+    del given["action"]
+    what = ", ".join(f'{key} "{value}"' for key, value in given.items()) or "everything"
+    return f"the rule on {what} says {rule.action}"
+
+
+def matches(rule: Rule, subject: Subject) -> bool:
+    """Whether every glob that the rule gives matches; one about something the call has not, does not."""
+    strict = rule.action == "allow"
+    return (
+        (rule.tool is None or _any(rule.tool, [subject.tool]))
+        and (rule.command is None or _command_matches(rule.command, subject.command, strict))
+        and (rule.path is None or _path_matches(rule.path, subject, strict))
+        and (rule.host is None or _any(rule.host, [(subject.host or "").casefold()] if subject.host else []))
+    )
+
+
+def _any(pattern: str, values: Sequence[str]) -> bool:
+    try:
+        choices = expand(pattern)
+    except BadGlob:
+        choices = [pattern]
+    return any(fnmatchcase(value, choice) for value in values for choice in choices)
+
+
+SEPARATORS = re.compile(r"[;&|\n(){}`]+")
+SUBSTITUTES = re.compile(r"[`<>]|\$\(|\$\{")
+
+
+def _command_matches(pattern: str, command: str | None, strict: bool) -> bool:
+    if command is None:
+        return False
+    parts = [part.strip() for part in SEPARATORS.split(command) if part.strip()]
+    if not strict:
+        return _any(pattern, [command, command.strip(), *parts])
+    if pattern.strip() in ("*", "**"):
+        return True
+    # quotes are not understood here: a separator inside of them only makes an allow rarer
+    return not SUBSTITUTES.search(command) and bool(parts) and all(_any(pattern, [part]) for part in parts)
+
+
+def _path_matches(pattern: str, subject: Subject, strict: bool) -> bool:
+    if subject.path is None:
+        return False
+    if pattern.startswith("~/") and subject.home is not None:
+        pattern = f"{subject.home}{pattern[1:]}"
+    candidates = [subject.path] if strict or subject.named is None else [subject.path, subject.named]
+    return any(_one_path(pattern, path, subject.dir) for path in candidates)
+
+
+def _one_path(pattern: str, path: Path, dir: Path) -> bool:
+    """Absolute patterns see the whole path, others what is below the session's directory or the name."""
+    parts = path.parts
+    if not pattern.startswith("/") and "/" in pattern:
+        if not inside(path, [dir]):
+            return False
+        parts = parts[len(dir.parts) :]
+    try:
+        return any(glob.match("/".join(parts)) for glob in compile_globs(pattern))
+    except BadGlob:
+        return False

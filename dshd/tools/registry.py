@@ -10,15 +10,18 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable
-
-import trio
+from urllib.parse import urlsplit
 
 from dshd.errors import DshError, one_line
 from dshd.model.request import ToolSpec
 from dshd.tools import arguments
+from dshd.tools.containment import resolve
 from dshd.tools.output import bounded
-from dshd.tools.policy import decide
+from dshd.tools.policy import Subject, decide
+from dshd.tools.threads import reading
 from dshd.tools.tool import Args, Call, Tool, ToolContext, ToolFailure, ToolOutput, failure
+
+SEARCHES = frozenset({"glob", "grep"})  # without a path they mean the session's directory
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ class Registry:
 
     async def _allowed(self, tool: Tool, args: Args, ctx: ToolContext) -> ToolOutput:
         try:
-            verdict = decide(tool, args, ctx)
+            verdict = decide(await reading(subject_of, tool.name, args, ctx), ctx)
             if verdict.action == "allow":
                 return await tool.run(args, ctx)
             return failure(verdict.sentence, "DENIED")
@@ -106,6 +109,21 @@ class Registry:
             return _contained_group(tool.name, group)
         except Exception as error:
             return contained(tool.name, error)
+
+
+def subject_of(tool: str, args: Args, ctx: ToolContext) -> Subject:
+    """What a call is about, from the arguments that have a meaning everywhere. Blocking: it resolves."""
+    path, command, url = (args.get(key) for key in ("path", "command", "url"))
+    target = resolve(path if isinstance(path, str) and path else ".", ctx)
+    return Subject(
+        tool=tool,
+        dir=target.dir,
+        home=ctx.home,
+        path=target.path if isinstance(path, str) or tool in SEARCHES else None,
+        named=target.named,
+        command=command if isinstance(command, str) else None,
+        host=urlsplit(url).hostname if isinstance(url, str) else None,
+    )
 
 
 def contained(name: str, error: BaseException) -> ToolOutput:
@@ -123,8 +141,3 @@ def _contained_group(name: str, group: BaseExceptionGroup[BaseException]) -> Too
     if inner is not None:
         raise inner
     return output
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether an exception is a cancellation and nothing else."""
-    return isinstance(error, trio.Cancelled)
