@@ -1,0 +1,365 @@
+"""A session's log as a conversation.
+
+`Chat` takes the events of a log in order, from any `turn/start` on, and gives lines of text. It is
+the same engine for `log` (whole turns), `log -f` (as they come) and the progress of `run`, which
+leaves out the headings and the answer, for that goes to standard output alone.
+
+Rules. A turn has a heading (number, time, who opened it), what was asked, and, two columns in, what
+the agent said and did; a tool call is one line, its outcome at the right; the end of a failed
+command follows it, four columns in. What was said to a running turn stands where it entered, after
+a ``>``. Reasoning and the output of what went well are left out unless asked for. Lines of prose
+are wrapped, lines inside ``` fences and of tools never.
+
+Nothing is printed before it is certain where it belongs: the first step's messages wait until the
+step goes on (only then is it known which of them opened the turn), and with `hold_answer` what the
+agent said waits until it is known whether it was the last thing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from dshctl import times
+from dshctl.output import cut, one_line, pad, width
+from dshctl.sentences import count, park_reason, who, you
+
+Json = dict[str, Any]
+
+TAIL_LINES: Final = 3  # of a failed command's output
+
+
+class Chat:
+    """Events in, lines out. ``columns`` is the width; ``now`` gives Unix ms."""
+
+    def __init__(
+        self, columns: int, *, full: bool = False, reasoning: bool = False, progress: bool = False,
+        limit: bool = True, ellipsis: str = "...", now: Callable[[], int] = times.now_ms, session: str = "",
+    ) -> None:  # fmt: skip
+        self.columns = columns
+        self.full = full
+        self.reasoning = reasoning
+        self.progress = progress
+        self.limit = limit  # cut lines of tools to the width
+        self.ellipsis = ellipsis
+        self.now = now
+        self.session = session  # for commands in hints
+        self.turn: int | None = None
+        self._started = 0
+        self._step = 0
+        self._opened = False
+        self._first: list[tuple[int, Json]] = []  # (time, message) of the first step, until it goes on
+        self._calls: dict[str, Json] = {}
+        self._answer: list[str] = []
+        self._tokens = 0
+        self._abort: Json | None = None
+        self._abort_at = 0
+
+    # Events.
+
+    def feed(self, event: Json) -> list[str]:
+        """The lines that this event adds."""
+        kind, data = event.get("type"), event.get("data") or {}
+        handler = _HANDLERS.get(str(kind))
+        if handler is None:
+            return []
+        lines = [] if kind == "user/message" else self._flush_first()
+        return lines + handler(self, data, int(event.get("time") or 0))
+
+    def end(self) -> list[str]:
+        """What is still held when no more events come; the turn may go on."""
+        return self._flush_first() + self._flush_answer()
+
+    def _turn_start(self, data: Json, time: int) -> list[str]:
+        lines = self.end()
+        self.turn, self._started, self._step = data.get("turn"), time, 0
+        self._opened, self._tokens, self._abort = False, 0, None
+        self._calls.clear()
+        if data.get("retry_of"):
+            lines += self._heading(time, f"goes on with turn {data['retry_of']}")
+        return lines
+
+    def _step_start(self, data: Json, time: int) -> list[str]:
+        self._step = int(data.get("step") or self._step + 1)
+        return self._flush_answer()
+
+    def _user_message(self, data: Json, time: int) -> list[str]:
+        if (data.get("source") or {}).get("via") == "context":
+            return []
+        if self._opened or self.progress:
+            return self._flush_answer() + self._aside(data, time)
+        self._first.append((time, data))
+        return []
+
+    def _flush_first(self) -> list[str]:
+        """The heading and what opened the turn, then what came along with it."""
+        if not self._first or self._opened:
+            return []
+        waiting, self._first = self._first, []
+        opener = next((said for said in reversed(waiting) if said[1].get("verb") == "followup"), waiting[-1])
+        lines = self._heading(self._started or opener[0], who(opener[1].get("source")))
+        lines += [*self._prose(text_of(opener[1]), ""), ""]
+        for time, data in waiting:
+            if data is not opener[1]:
+                lines += self._aside(data, time)
+        return lines
+
+    def _heading(self, time: int, by: str) -> list[str]:
+        self._opened = True
+        if self.progress:
+            return []
+        return [self._rule(f"turn {self.turn} -- {times.moment(time, self.now())} -- {by}")]
+
+    def _rule(self, words: str) -> str:
+        line = f"-- {one_line(words)} "
+        return line + "-" * max(2, self.columns - 1 - width(line))
+
+    def _aside(self, data: Json, time: int) -> list[str]:
+        """What was said to a turn that runs. Progress leaves out what its own command said."""
+        if self.progress and data.get("verb") == "followup":
+            return []
+        said = _SAID.get(str(data.get("verb")), "said")
+        source = data.get("source") or {}
+        kind = str(source.get("kind") or "user")
+        by = f"you {said}" if kind == "user" else f"{who(source)}"
+        head = f"> {times.clock(time, self.now())} {by}: "
+        return self._prose(text_of(data), head, "  ")
+
+    def _assistant(self, data: Json, time: int) -> list[str]:
+        lines: list[str] = []
+        for block in data.get("content") or ():
+            lines += self._block(block)
+        if data.get("interrupted"):
+            lines.append("  (interrupted)")
+        self._usage(data.get("usage"))
+        calls = any(block.get("type") == "tool-call" for block in data.get("content") or ())
+        if self.progress and not calls:
+            self._answer = lines
+            return []
+        return lines
+
+    def _block(self, block: Json) -> list[str]:
+        kind, text = block.get("type"), str(block.get("text") or "")
+        if kind == "tool-call":
+            self._calls[str(block.get("id"))] = block
+        elif kind == "text" and text.strip():
+            return self._prose(text.strip("\n"), "  ")
+        elif kind == "reasoning" and self.reasoning and text.strip():
+            return self._prose(text.strip("\n"), "  | ", "  | ")
+        return []
+
+    def _flush_answer(self) -> list[str]:
+        lines, self._answer = self._answer, []
+        return lines
+
+    def _usage(self, usage: Json | None) -> None:
+        usage = usage or {}
+        self._tokens += int(usage.get("input") or 0) + int(usage.get("output") or 0)
+
+    def _result(self, data: Json, time: int) -> list[str]:
+        call = self._calls.pop(str(data.get("call")), {})
+        name = str(data.get("name") or call.get("name") or "tool")
+        left = call_line(name, str(call.get("arguments") or ""))
+        right = str(data.get("summary") or (_error_word(data) if data.get("is_error") else ""))
+        return [self._across(f"  {left}", right), *self._output(data, name)]
+
+    def _across(self, left: str, right: str) -> str:
+        """Something at the left, something at the right margin."""
+        room = self.columns - 3 - width(right)
+        if self.limit:
+            left = cut(left, max(room - 1, 12), self.ellipsis)
+        return f"{pad(left, room)}  {right}".rstrip() if right else left
+
+    def _output(self, data: Json, name: str) -> list[str]:
+        lines = text_of(data).strip("\n").split("\n")
+        if self.full:
+            return [f"    {line}" for line in lines]
+        if not _failed(data, name):
+            return []
+        if _EXIT_NOTE.match(lines[-1]):  # the heading says it
+            lines.pop()
+        shown = [line for line in lines if line.strip()][-TAIL_LINES:]
+        hint = f"dshctl log{self.session} --turn {self.turn} --full"
+        more = [f"    ... {count(len(lines), 'line')}: {hint}"] if len(lines) > TAIL_LINES else []
+        return more + [self._cut(f"    {line}") for line in shown]
+
+    def _cut(self, line: str) -> str:
+        return cut(line, self.columns - 1, self.ellipsis) if self.limit else line
+
+    def _retry(self, data: Json, time: int) -> list[str]:
+        why = data.get("message") or data.get("code") or "the provider failed"
+        delay = data.get("delay_ms")
+        when = f" in {times.age(delay)}" if delay else ""
+        return [self._cut(f"  (again{when}: {one_line(str(why))})")]
+
+    def _rejected(self, data: Json, time: int) -> list[str]:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        lines = [] if self._opened else self._heading(self._started or time, f"rejected by {data.get('by')}")
+        return [*lines, f"> {times.clock(time, self.now())} rejected by {data.get('by')}{reason}"]
+
+    def _aborting(self, data: Json, time: int) -> list[str]:
+        self._abort, self._abort_at = data, time
+        return []
+
+    def _turn_end(self, data: Json, time: int) -> list[str]:
+        if self.progress and data.get("reason") == "completed":
+            self._answer = []
+        lines = self._flush_answer()
+        self.turn = data.get("turn") or self.turn
+        if self.progress:
+            return lines
+        if not self._opened:
+            lines += self._heading(self._started or time, "nothing entered")
+        return [*lines, self._rule(self._ending(data, time)), ""]
+
+    def _ending(self, data: Json, time: int) -> str:
+        parts = [self._reason(data)]
+        if self._step:
+            parts.append(count(self._step, "step"))
+        if self._started:
+            parts.append(times.age(time - self._started))
+        return ", ".join(parts + self._spent(data.get("usage") or {}))
+
+    def _spent(self, usage: Json) -> list[str]:
+        tokens = int(usage.get("input") or 0) + int(usage.get("output") or 0) or self._tokens
+        return ([f"{tokens_text(tokens)} tokens"] if tokens else []) + cost_parts(usage)
+
+    def _reason(self, data: Json) -> str:
+        reason, error = str(data.get("reason")), data.get("error") or {}
+        if reason == "aborted" and self._abort:
+            return f"aborted by {you(self._abort.get('by'))} at {times.clock(self._abort_at, self.now())}"
+        words = _REASONS.get(reason, reason)
+        if data.get("recovery"):
+            words += " (the daemon had died)"
+        return f"{words}: {one_line(str(error['message']))}" if error.get("message") else words
+
+    def _gap(self, data: Json, time: int) -> list[str]:
+        where = f", kept in {data['file']}" if data.get("file") else ""
+        return [
+            *self.end(),
+            self._rule(f"lines {data.get('first')}-{data.get('last')} were damaged{where}"),
+            "",
+        ]
+
+    def _parked(self, data: Json, time: int) -> list[str]:
+        return [self._rule(f"parked{park_reason(data)}")]
+
+    # Text.
+
+    def _prose(self, text: str, first: str, rest: str | None = None) -> list[str]:
+        """Text with its lines wrapped, but for those in fences; ``first`` stands before the first line."""
+        rest = first if rest is None else rest
+        lines: list[str] = []
+        fenced = False
+        for line in text.split("\n"):
+            start = rest if lines else first
+            fence = line.lstrip().startswith("```")
+            fenced ^= fence
+            lines += [start + line] if fenced or fence else self._wrap(line, start, rest)
+        return [line.rstrip() for line in lines]
+
+    def _wrap(self, line: str, first: str, rest: str) -> list[str]:
+        if width(first + line) < self.columns:
+            return [first + line]
+        indent = " " * (len(line) - len(line.lstrip()))
+        wrapped = textwrap.wrap(
+            line.strip(), max(20, self.columns - 1),
+            initial_indent=first + indent, subsequent_indent=rest + indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        return wrapped or [first]
+
+
+_HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
+    "turn/start": Chat._turn_start,
+    "turn/end": Chat._turn_end,
+    "step/start": Chat._step_start,
+    "step/rejected": Chat._rejected,
+    "user/message": Chat._user_message,
+    "assistant/message": Chat._assistant,
+    "tool/result": Chat._result,
+    "llm/retry": Chat._retry,
+    "abort/requested": Chat._aborting,
+    "log/gap": Chat._gap,
+}
+
+_SAID: Final = {"steer": "steered", "inject": "told it", "followup": "asked", "interrupt": "interrupted"}
+_REASONS: Final = {
+    "error": "ended in an error",
+    "max-tokens": "ran into the output limit",
+    "budget": "budget used up",
+    "blocked": "blocked",
+}
+
+
+def text_of(data: Json) -> str:
+    """The text blocks of a message or a result."""
+    blocks = data.get("content") or ()
+    return "\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+
+
+_EXIT_NOTE: Final = re.compile(r"\[exit \d+\b[^\]]*\]$")
+
+
+def _failed(data: Json, name: str) -> bool:
+    """Whether a result is worth showing although nobody asked: an error, or a command that failed."""
+    summary = str(data.get("summary") or "exit 0")
+    return bool(data.get("is_error")) or (name == "bash" and not summary.startswith("exit 0"))
+
+
+def _error_word(data: Json) -> str:
+    code = str((data.get("error") or {}).get("code") or "error")
+    return code.lower().replace("_", " ")
+
+
+def call_line(name: str, arguments: str) -> str:
+    """A tool call in a few words: ``$ make test``, ``edit src/api/token.py``, ``grep TODO``."""
+    try:
+        args = json.loads(arguments or "{}")
+    except ValueError:
+        args = {}
+    if not isinstance(args, dict):
+        args = {}
+    if name == "bash":
+        return "$ " + _first_line(str(args.get("command") or ""))
+    what = next((args[key] for key in _TELLING if args.get(key)), "")
+    return one_line(f"{name} {what if isinstance(what, str) else ''}")
+
+
+_TELLING: Final = ("path", "pattern", "url", "prompt", "action", "job")
+
+
+def _first_line(text: str) -> str:
+    first, newline, _ = text.strip().partition("\n")
+    return f"{one_line(first)} ..." if newline else one_line(first)
+
+
+def tokens_text(number: float) -> str:
+    """``950``, ``41 k``, ``1.9 M``."""
+    if number < 1000:
+        return f"{int(number)}"
+    if number < 999_500:
+        return f"{round(number / 1000)} k"
+    return f"{number / 1_000_000:.1f} M"
+
+
+def cost_parts(usage: Json) -> list[str]:
+    """``$0.21``, if it is known."""
+    cost = usage.get("cost")
+    if not cost:
+        return []
+    currency = usage.get("currency") or "USD"
+    return [f"${cost:.2f}" if currency == "USD" else f"{cost:.2f} {currency}"]
+
+
+def turns_of(events: Iterable[Json]) -> list[list[Json]]:
+    """Events by turn; what stands between two turns goes to the one that follows."""
+    turns: list[list[Json]] = []
+    for event in events:
+        if event.get("type") == "turn/start" or not turns:
+            turns.append([])
+        turns[-1].append(event)
+    return turns

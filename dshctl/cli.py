@@ -1,0 +1,353 @@
+"""argv to a command.
+
+The table below is all that `dshctl --help` needs; a command's module is imported when it is
+called. Words that people type for something else (`send`, `stop`, `tail`) are errors of usage
+that name the right command, never guesses that run something.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import click
+
+from dshctl import exits
+from dshctl.base import CONTEXT, Cli, Mistake, global_options
+from dshctl.output import Out, error_item
+from dshd import __version__, wire
+from dshd.errors import DshError, Invalid
+
+
+class Entry(NamedTuple):
+    """A command: the module that has it, what it does in a few words, and an example."""
+
+    module: str
+    does: str
+    example: str = ""
+
+
+# The ten usual ones come first, in the order in which people need them.
+USUAL: Final[dict[str, Entry]] = {
+    "run": Entry("run", "new session: do this, show the answer", "dshctl run 'what is in this directory?'"),
+    "followup": Entry(
+        "followup", "the next piece of work, in its own turn", "dshctl followup 'now add tests'"
+    ),
+    "steer": Entry("steer", "correct the turn that is running", "dshctl steer 'use the new fixture'"),
+    "inject": Entry("inject", "slip a fact in; wakes nobody", "dshctl inject 'main is frozen today'"),
+    "status": Entry("status", "what runs, waits, and needs you", "dshctl status"),
+    "log": Entry("log", "the conversation", "dshctl log -f"),
+    "answer": Entry("answer", "the last answer", "dshctl answer > review.md"),
+    "queue": Entry("queue", "what is still to be done", "dshctl queue"),
+    "abort": Entry("abort", "stop the turn that is running", "dshctl abort"),
+    "ls": Entry("ls", "the sessions", "dshctl ls --all"),
+}
+OTHERS: Final[dict[str, Entry]] = {
+    "interrupt": Entry("interrupt", "stop what runs and do this instead"),
+    "wake": Entry("wake", "go on after a park; release a held message"),
+    "wait": Entry("wait", "wait for messages, or for idle"),
+    "message": Entry("message", "a message's way, step by step"),
+    "why": Entry("why", "what a message waits for, in one sentence"),
+    "new": Entry("new", "make a session"),
+    "show": Entry("show", "all about a session"),
+    "set": Entry("set", "change a session's settings: K=V"),
+    "rename": Entry("rename", "give a session a name"),
+    "close": Entry("close", "put a session away"),
+    "reopen": Entry("reopen", "take a closed or faulted session up again"),
+    "rm": Entry("rm", "delete a session"),
+    "models": Entry("models", "the models that can be used"),
+    "key": Entry("key", "keep a provider's key"),
+    "config": Entry("config", "check or show the configuration"),
+    "paths": Entry("paths", "where everything is"),
+    "fsck": Entry("fsck", "check the logs; --repair one"),
+    "daemon": Entry("daemon", "start, stop, restart, reload the daemon"),
+    "ping": Entry("ping", "is a daemon there?"),
+}
+COMMANDS: Final = {**USUAL, **OTHERS}
+
+# Known by the contract, not in this version.
+LATER: Final = frozenset(
+    """
+    acp agents allow approvals attach compact completion deny doctor export fork import jobs
+    prompt remember retry rpc schedule setup tools usage
+    """.split()  # noqa: SIM905 - a list to be read
+)
+
+# What people type, and what they may mean: {word: (what is wrong, commands)}.
+NEAR: Final[dict[str, tuple[str, str]]] = {
+    "send": (
+        '"send" is three things',
+        "dshctl followup 'TEXT'     (the next piece of work)\n"
+        "dshctl steer 'TEXT'        (correct the running turn)\n"
+        "dshctl inject 'TEXT'       (a fact, wakes nobody)",
+    ),
+    "prompt": (
+        '"prompt" is two things: a new session, or the next turn of this one',
+        "dshctl run 'TEXT'\ndshctl followup 'TEXT'",
+    ),
+    "stop": (
+        '"stop" is two things. dshctl abort stops the turn that is running; dshctl daemon stop'
+        " ends the daemon and with it all running turns",
+        "",
+    ),
+    "resume": (
+        '"resume" is two things: going on after a park, or saying more',
+        "dshctl wake\ndshctl followup 'TEXT'",
+    ),
+    "start": (
+        '"start" is two things: the daemon, or a new piece of work',
+        "dshctl daemon start\ndshctl run 'TEXT'",
+    ),
+    "restart": ('"restart" is a command of the daemon', "dshctl daemon restart"),
+    "reload": ('"reload" is a command of the daemon', "dshctl daemon reload"),
+    "help": ("there is no command help", "dshctl --help     or: dshctl COMMAND --help"),
+}
+SYNONYMS: Final[dict[str, str]] = {
+    "cancel": "abort",
+    "kill": "abort",
+    "tail": "log -f",
+    "logs": "log",
+    "history": "log",
+    "cat": "log",
+    "view": "log",
+    "list": "ls",
+    "sessions": "ls",
+    "dir": "ls",
+    "ps": "status",
+    "top": "status",
+    "stat": "status",
+    "info": "show",
+    "delete": "rm",
+    "remove": "rm",
+    "create": "new",
+    "exec": "run",
+    "chat": "followup 'TEXT'",
+    "say": "followup 'TEXT'",
+    "tell": "followup 'TEXT'",
+    "ask": "run 'TEXT'",
+    "do": "run 'TEXT'",
+    "continue": "wake",
+    "unpark": "wake",
+    "unpause": "wake",
+    "mv": "rename",
+    "output": "answer",
+    "result": "answer",
+    "pending": "queue",
+    "inbox": "queue",
+    "model": "models",
+    "login": "key ROUTE",
+    "auth": "key ROUTE",
+    "open": "reopen",
+    "version": "--version",
+    "check": "config check",
+    "repair": "fsck --repair",
+    "dshd": "daemon start",
+    "stopdaemon": "daemon stop",
+    "shutdown": "daemon stop",
+    "quit": "daemon stop",
+    "note": "inject 'TEXT'",
+    "redirect": "steer 'TEXT'",
+    "enqueue": "followup 'TEXT'",
+    "prioritize": "queue first",
+    "promote": "queue promote",
+    "demote": "queue demote",
+    "edit": "queue edit",
+    "clear": "queue clear",
+    "undo": "queue ls",
+}
+
+
+def mistaken(word: str) -> Mistake:
+    """What to say of a word that is no command."""
+    if word in LATER:
+        return Mistake(f'"{word}" is not in this version of dshctl ({__version__})', "dshctl --help")
+    if word in NEAR:
+        return Mistake(*NEAR[word])
+    if word in SYNONYMS:
+        return Mistake(f'there is no command "{word}"', f"dshctl {SYNONYMS[word]}")
+    close = wire.near(word, COMMANDS, most=2)
+    hint = "\n".join(f"dshctl {name}" for name in close) or "dshctl --help"
+    return Mistake(f'there is no command "{word}"', hint)
+
+
+class Root(click.Group):
+    """The top: knows every command's name and imports only the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        module = import_module(f"dshctl.commands.{entry.module}")
+        found = module.COMMAND
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            raise mistaken(args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write("\n".join(usual_lines()) + "\n\n")
+        formatter.write("\n".join(other_lines()) + "\n")
+        self.format_options_alone(ctx, formatter)
+
+    def format_options_alone(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
+        with formatter.section("Options, before or after the command"):
+            formatter.write_dl(records)
+
+
+def usual_lines() -> list[str]:
+    """The ten usual commands with an example each."""
+    width = max(len(entry.does) for entry in USUAL.values())
+    rows = [f"  {name:<9} {entry.does:<{width}}  {entry.example}" for name, entry in USUAL.items()]
+    short = [f"  {entry.example:<42} {entry.does}" for entry in USUAL.values()]
+    fits = max(map(len, rows)) <= 79
+    return ["Usage: dshctl COMMAND ...", "", *(rows if fits else short)]
+
+
+def other_lines() -> list[str]:
+    return ["More:", *(f"  {name:<10} {entry.does}" for name, entry in OTHERS.items())]
+
+
+def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    out: Out = ctx.obj.out
+    out.line(f"dshctl {__version__}")
+    out.item({"type": "version", "version": __version__, "protocol": wire.PROTOCOL})
+    out.finish(exits.DONE)
+    ctx.exit(exits.DONE)
+
+
+ROOT = Root(
+    "dshctl",
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings=CONTEXT,
+    params=[
+        *global_options(),
+        click.Option(["--version"], is_flag=True, expose_value=False, callback=_version,
+                     help="The version, and with --json the protocol's."),
+    ],
+)  # fmt: skip
+
+
+class Terminated(BaseException):
+    """SIGTERM came. The work goes on in the daemon."""
+
+
+def _on_sigterm(_: int, __: FrameType | None) -> None:
+    raise Terminated
+
+
+def _open_descriptors() -> None:
+    """0, 1 and 2 exist, or a socket would get such a number and answers would be written into it."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+
+
+def utf8_argv(args: list[str]) -> list[str]:
+    """argv as UTF-8 with surrogate escapes, whatever the locale made of it."""
+    return [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in args]
+
+
+def wants_json(args: list[str]) -> bool:
+    """Known before parsing, for mistakes in parsing are told in JSON, too."""
+    return "--json" in (args[: args.index("--")] if "--" in args else args)
+
+
+def main() -> None:
+    """The entry point of `dshctl`."""
+    closed = sys.stdin is None or sys.stdout is None or sys.stderr is None
+    if closed:
+        _open_descriptors()
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    code = run(utf8_argv(sys.argv[1:]))
+    # Nothing is left to flush, and tearing down the interpreter costs a tenth of a ping.
+    sys.stdout = sys.stderr = None
+    os._exit(code)
+
+
+def run(args: list[str], out: Out | None = None) -> int:
+    """Run a command line; the exit code."""
+    out = out or Out()
+    out.json = wants_json(args)
+    try:
+        code = _invoke(args, out)
+        out.finish(code)
+    except click.exceptions.Exit as ended:  # --help, --version: they have said it all
+        return ended.exit_code
+    except OSError as error:
+        return _unwritable(error, out)
+    return code
+
+
+def _invoke(args: list[str], out: Out) -> int:
+    try:
+        return _call(args, out)
+    except click.UsageError as mistake:
+        out.error(usage_error(mistake))
+        return exits.USAGE
+    except DshError as error:
+        out.error(error)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return exits.SIGINT
+    except Terminated:
+        return exits.SIGTERM
+
+
+def _call(args: list[str], out: Out) -> int:
+    with ROOT.make_context("dshctl", args, obj=Cli(out)) as ctx:
+        if not ctx._protected_args and not ctx.args:
+            return _bare(out)
+        code = ROOT.invoke(ctx)
+        return code if isinstance(code, int) else exits.DONE
+
+
+def _bare(out: Out) -> int:
+    out.lines([*usual_lines(), "", "More: dshctl --help"])
+    out.item(error_item(Invalid("no command", hint="dshctl --help")))
+    return exits.USAGE
+
+
+def usage_error(mistake: click.UsageError) -> Invalid:
+    """click's error in our words."""
+    hint = getattr(mistake, "hint", None)
+    if hint is None:
+        path = mistake.ctx.command_path if mistake.ctx else "dshctl"
+        hint = f"{path} --help"
+    if isinstance(mistake, click.NoSuchOption):
+        return _no_such_option(mistake, hint)
+    message = mistake.format_message().rstrip(".")
+    return Invalid(message[:1].lower() + message[1:], hint=hint)
+
+
+def _no_such_option(mistake: click.NoSuchOption, hint: str) -> Invalid:
+    option = mistake.option_name
+    name = mistake.ctx.command_path if mistake.ctx else "dshctl"
+    if " " in option or option.startswith("---"):  # a text that begins with a dash
+        return Invalid("a text that begins with - goes behind --", hint=f"{name} -- '- TEXT'")
+    close = f"; did you mean {mistake.possibilities[0]}?" if mistake.possibilities else ""
+    return Invalid(f"{name} has no option {option}{close}", hint=hint)
+
+
+def _unwritable(error: OSError, out: Out) -> int:
+    reason = (error.strerror or str(error)).lower()
+    out.out.silence()
+    out.error(DshError(f"cannot write to standard output: {reason}"))
+    return exits.FAILURE
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,370 @@
+"""The connection to the daemon: a blocking socket, one JSON object per line.
+
+Rules. The first request is `daemon.hello`; a daemon that takes the connection and doesn't answer
+it in 5 s counts as unreachable. A connection lost before an answer is repeated by itself only if
+the request changes nothing or carries a key: whether any other was written can't be known, so that
+is exit 1 with outcome unknown. `--timeout` is one deadline for the whole command, whatever it waits
+for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from dshctl import exits
+from dshd import __version__, errors, paths, wire
+
+if TYPE_CHECKING:
+    import socket
+
+    from dshctl.base import Cli
+
+HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
+ATTEMPTS: Final = 3  # of a request that may be repeated
+_PIECE: Final = 1 << 16
+
+
+class OutcomeUnknown(errors.DshError):
+    """The connection was lost between the request and its receipt."""
+
+    code = "UNKNOWN"
+
+
+class TimedOut(errors.DshError):
+    """`--timeout` passed."""
+
+    code, exit_status, retryable = "TIMED_OUT", exits.TIMED_OUT, True
+
+
+class Lost(Exception):
+    """The connection ended, or never was."""
+
+
+class Remote(errors.DshError):
+    """An error whose code this dshctl does not know."""
+
+
+class Deadline:
+    """`--timeout` as a moment. ``left()`` is seconds for the next wait, None without a limit."""
+
+    sentence: ClassVar[str] = "no answer in {}"
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self, most: float | None = None) -> float | None:
+        """At most ``most``; raises TimedOut when nothing is left."""
+        if self._end is None:
+            return most
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimedOut(self.sentence.format(_short(self.seconds or 0)))
+        return left if most is None else min(left, most)
+
+
+def _short(seconds: float) -> str:
+    from dshctl.times import age
+
+    return age(seconds * 1000) if seconds >= 1 else f"{seconds:g} s"
+
+
+class Connection:
+    """One connected socket: whole lines in, whole lines out."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = bytearray()
+        self._searched = 0
+        self._next = 0
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, method: str, params: dict[str, Any], timeout: float | None = None) -> int:
+        """Write a request; its id. Raises Lost."""
+        self._next += 1
+        request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        line = _encode(request)
+        if len(line) > wire.MAX_LINE:
+            raise errors.Full("not sent: with its attachments it is over 16 MiB", outcome="not-written")
+        self.sock.settimeout(timeout)
+        try:
+            self.sock.sendall(line)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            # The daemon may have said why before it hung up; then that is what counts.
+            if not self._has_more():
+                raise Lost(str(error)) from None
+        return self._next
+
+    def _has_more(self) -> bool:
+        try:
+            self.sock.settimeout(0.2)
+            piece = self.sock.recv(_PIECE)
+        except OSError:
+            return False
+        self._buffer += piece
+        return bool(piece)
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any]:
+        """The next object. Raises Lost at the end, TimeoutError, and Lost for what isn't JSON-RPC."""
+        line = self._line(timeout)
+        try:
+            value = json.loads(line)
+        except ValueError:
+            raise Lost("what answers there does not speak dshd's protocol") from None
+        if not isinstance(value, dict):
+            raise Lost("what answers there does not speak dshd's protocol")
+        return value
+
+    def _line(self, timeout: float | None) -> bytes:
+        end = None if timeout is None else time.monotonic() + timeout
+        while (at := self._buffer.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._buffer)
+            self._fill(end)
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 1]
+        self._searched = 0
+        return line
+
+    def _fill(self, end: float | None) -> None:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        self.sock.settimeout(left)
+        try:
+            piece = self.sock.recv(_PIECE)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Lost(str(error)) from None
+        if not piece:
+            raise Lost("the daemon closed the connection")
+        self._buffer += piece
+
+
+def _encode(request: dict[str, Any]) -> bytes:
+    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+_BY_CODE: Final = {
+    kind.code: kind
+    for kind in (
+        errors.Invalid, errors.NotFound, errors.Conflict, errors.Full, errors.Damaged, errors.Faulted,
+        errors.Unsupported, errors.Denied, errors.NotConfigured, errors.NoSpace, errors.Stalled,
+        errors.Unavailable, errors.Internal,
+    )
+}  # fmt: skip
+_MEMBERS: Final = ("code", "hint", "retryable", "retry_at", "outcome")
+
+
+def error_of(error: dict[str, Any]) -> errors.DshError:
+    """The exception that an RPC error stands for; its further members are in `data`."""
+    data = error.get("data") or {}
+    kind = _BY_CODE.get(data.get("code", ""), Remote)
+    more = {name: value for name, value in data.items() if name not in _MEMBERS}
+    return kind(
+        str(error.get("message", "the daemon refused")),
+        hint=data.get("hint") or "",
+        outcome=data.get("outcome"),
+        retry_at=data.get("retry_at"),
+        data=more,
+    )
+
+
+class Client:
+    """What commands talk to. Connects on first use, greets, and starts the daemon if it may."""
+
+    def __init__(self, cli: Cli) -> None:
+        self._cli = cli
+        self.places = paths.find_places(os.environ, socket=cli.socket)
+        self.explicit = bool(cli.socket or os.environ.get("DSHD_SOCKET"))
+        self.deadline = Deadline(cli.timeout)
+        self.hello: dict[str, Any] = {}
+        self._connection: Connection | None = None
+
+    # Connecting.
+
+    def connection(self, *, start: bool | None = None) -> Connection:
+        """The greeted connection. ``start``: whether a daemon may be started (None: as the user said)."""
+        if self._connection is None:
+            may = self._cli.autostart if start is None else start and self._cli.autostart
+            self._connection = self._connect(may)
+        return self._connection
+
+    def _connect(self, start: bool) -> Connection:
+        found = self.try_connect()
+        if found is not None:
+            return found
+        if not start:
+            raise unreachable(self.places, off=not self._cli.autostart)
+        from dshctl.autostart import start as start_daemon
+
+        return start_daemon(self._cli, self)
+
+    def try_connect(self) -> Connection | None:
+        """A greeted connection, or None where nobody listens. Raises Unreachable for one that hangs."""
+        for path in self.places.sockets:
+            try:
+                sock = paths.connect(path, self.deadline.left(HELLO_S))
+            except TimeoutError:
+                raise _hangs(path) from None
+            except PermissionError as error:
+                raise errors.Denied(f"permission denied on {path}") from error
+            except OSError:
+                continue
+            return self._greet(Connection(sock), path)
+        return None
+
+    def _greet(self, connection: Connection, path: str) -> Connection | None:
+        params = wire.HelloParams(protocol=wire.PROTOCOL, client="dshctl", version=__version__, tty=_tty())
+        try:
+            number = connection.send(params.method, params.to_json(), self.deadline.left(HELLO_S))
+            answer = connection.receive(self.deadline.left(HELLO_S))
+        except TimeoutError:
+            raise _hangs(path) from None
+        except Lost:
+            connection.close()
+            return None
+        if answer.get("id") not in (number, None) or "error" in answer:
+            raise error_of(answer.get("error") or {"message": f"what listens at {path} is not dshd"})
+        self.hello = answer.get("result") or {}
+        self._compare_versions()
+        return connection
+
+    def _compare_versions(self) -> None:
+        theirs = self.hello.get("version")
+        if theirs and theirs != __version__:
+            self._cli.out.say(f"dshctl: the daemon is {theirs}, dshctl {__version__}: dshctl daemon restart")
+
+    def adopt(self, connection: Connection | None) -> Connection | None:
+        """Make a greeted connection the one that is used."""
+        if connection is not None:
+            self._connection = connection
+        return connection
+
+    def drop(self) -> None:
+        """Forget a lost connection; the next request connects anew."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def is_running(self) -> bool:
+        """Whether a daemon holds the state lock. Asked before connecting by what never starts one:
+        to connect to a socket that systemd listens at would start it."""
+        if self.explicit and any(map(os.path.exists, self.places.sockets)):
+            return True
+        from dshctl.lock import is_held
+
+        return is_held(self.places.lock)
+
+    # Requests.
+
+    def ask(self, params: wire.Params, *, start: bool | None = None, repeat: bool | None = None) -> Any:
+        """One request, one result. ``repeat``: may be sent again after a lost connection (None: if it
+        changes nothing or has a key). Raises the daemon's error, Unreachable, OutcomeUnknown, TimedOut.
+        """
+        again = _repeatable(params) if repeat is None else repeat
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._ask_once(params, start)
+            except Lost as lost:
+                self.drop()
+                if not again:
+                    raise outcome_unknown(params) from None
+                if attempt == ATTEMPTS:
+                    raise errors.Unreachable(f"the connection to the daemon was lost: {lost}") from None
+                time.sleep(min(0.2 * attempt, self.deadline.left(0.4) or 0))
+        raise AssertionError("unreachable")
+
+    def _ask_once(self, params: wire.Params, start: bool | None) -> Any:
+        connection = self.connection(start=start)
+        try:
+            number = connection.send(params.method, params.to_json(), self.deadline.left())
+            return self._answer(connection, number)
+        except TimeoutError:
+            self.drop()
+            self.deadline.left()
+            raise TimedOut("no answer") from None
+
+    def _answer(self, connection: Connection, number: int) -> Any:
+        while True:
+            answer = connection.receive(self.deadline.left())
+            if answer.get("id") == number and "method" not in answer:
+                return result_of(answer)
+
+    def stream(self, params: wire.Params, *, start: bool | None = None) -> Iterator[tuple[str, Any]]:
+        """A request whose notifications come before its answer: pairs of method and params, then
+        ``("", result)``. Raises Lost, and what `ask` raises."""
+        connection = self.connection(start=start)
+        number = connection.send(params.method, params.to_json(), self.deadline.left())
+        while True:
+            got = connection.receive(self.deadline.left())
+            if "method" in got:
+                yield got["method"], got.get("params") or {}
+            elif got.get("id") == number:
+                yield "", result_of(got)
+                return
+
+
+def result_of(answer: dict[str, Any]) -> Any:
+    """The result in an answer; raises the error in it."""
+    if "error" in answer:
+        raise error_of(answer["error"] or {})
+    return answer.get("result")
+
+
+# What changes nothing, so that asking twice is asking once.
+_READS: Final = frozenset(
+    {
+        "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
+        "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
+        "session.follow_list", "daemon.stop", "daemon.reload",
+    }
+)  # fmt: skip
+
+
+def _repeatable(params: wire.Params) -> bool:
+    return params.method in _READS or bool(getattr(params, "key", None))
+
+
+def outcome_unknown(params: wire.Params) -> OutcomeUnknown:
+    """What to say when the receipt never came."""
+    said = params.method in ("session.send", "session.interrupt", "session.create")
+    hint = "dshctl queue               or: dshctl log" if said else "dshctl status"
+    return OutcomeUnknown(
+        "the connection was lost before the daemon answered, so it is not known whether this was done"
+        + ("; with --key it can be repeated safely" if said else ""),
+        hint=hint,
+        outcome="unknown",
+    )
+
+
+def unreachable(places: paths.Places, *, off: bool) -> errors.Unreachable:
+    """Nobody listens, and no daemon may be started."""
+    why = ", and starting one is off" if off else ""
+    return errors.Unreachable(f"no daemon at {' or '.join(places.sockets)}{why}", hint="dshctl daemon start")
+
+
+def _hangs(path: str) -> errors.Unreachable:
+    return errors.Unreachable(
+        f"the daemon at {path} takes connections and did not answer in {HELLO_S:g} s",
+        hint="dshctl daemon restart",
+    )
+
+
+def _tty() -> str | None:
+    """The terminal's name as people know it (``pts/3``), for those who ask who said something."""
+    for fd in (0, 2, 1):
+        try:
+            return os.ttyname(fd).removeprefix("/dev/")
+        except OSError:
+            continue
+    return None

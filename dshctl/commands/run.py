@@ -1,0 +1,73 @@
+"""`dshctl run`: a new session, one piece of work, the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import exits, sending, sentences
+from dshctl.base import WORDS, Cli, command
+from dshd import wire
+
+Json = dict[str, Any]
+
+
+@command(
+    "run",
+    short_help="New session: do this, show the answer.",
+    examples=[
+        "dshctl run 'what is in this directory?'",
+        "git diff | dshctl run 'review this:' -",
+        "dshctl run --key 'triage:{date}' --timeout 30m 'triage new issues'",
+    ],
+)
+@sending.options(WORDS, *sending.ATTACH, sending.KEY, sending.AS, sending.TIED)
+@click.option("--rm", is_flag=True, help="Delete the session after exit 0.")
+@click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
+@sending.options(*sending.SETTINGS)
+def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], rm: bool,
+            stay: bool,             **given: Any) -> int:  # fmt: skip
+    """Do one piece of work in a new session.
+
+    Progress goes to standard error, the answer alone to standard output.
+    """
+    from dshctl.follow import Place, to_the_end
+
+    message = sending.said(words, files, refs)
+    params = sending.create_params(cli, given, run=True).replace(
+        **message.fields, key=sending.key_of(given["key"]), tied=given["tied"], as_=given["as_"]
+    )
+    receipt = sending.complete(_receipt_of(cli.ask(params, repeat=params.key is not None)), message.replaced)
+    introduce(cli, receipt)
+    cli.out.item(receipt, hold=False)
+    code = to_the_end(cli, receipt, progress=True, stay=stay, place=Place(), tied=given["tied"])
+    leave(cli, receipt, code, rm)
+    return code
+
+
+def _receipt_of(created: Json) -> Json:
+    """The receipt in the answer to `session.create`."""
+    inner = created.get("receipt")
+    return inner if isinstance(inner, dict) else created
+
+
+def introduce(cli: Cli, receipt: Json) -> None:
+    """Which session, which model and why: nothing about a run is a surprise afterwards."""
+    cli.out.say(f"dshctl: new session {sentences.name_of(receipt)}.")
+    if receipt.get("replaced"):
+        cli.out.say(
+            f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL."
+        )
+    if receipt.get("warning"):
+        cli.out.say(f"dshctl: {sending.warning(receipt['warning'])}")
+
+
+def leave(cli: Cli, receipt: Json, code: int, rm: bool) -> None:
+    """What to do with the session now."""
+    name = sentences.name_of(receipt)
+    if rm and code == exits.DONE:
+        cli.ask(wire.DeleteParams(session=receipt["session"], force=True))
+        return
+    if not cli.json:
+        cli.out.say(f"dshctl: session {name}. Go on: dshctl followup -s {name} 'TEXT'")

@@ -1,0 +1,178 @@
+"""`dshctl status`: what runs, what waits, what needs a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import exits, sentences
+from dshctl.base import Cli, command
+from dshctl.output import cut, one_line
+from dshctl.times import age, clock, now_ms, since
+from dshd import wire
+from dshd.errors import Unreachable
+
+Json = dict[str, Any]
+
+
+@command("status", short_help="What runs, waits, and needs you.",
+         examples=["dshctl status", "dshctl status --short     (for a prompt or a bar)"])  # fmt: skip
+@click.option("--short", is_flag=True, help="A few characters; nothing when all is idle.")
+@click.option("--check", is_flag=True, help="Exit 1 if anything needs a person.")
+def COMMAND(cli: Cli, short: bool, check: bool) -> int:
+    """What runs, what waits, and what needs you, with the command to type. Never starts a daemon."""
+    client = cli.client()
+    if not client.is_running():
+        raise Unreachable("dshd is not running", hint="dshctl daemon start")
+    status = cli.ask(wire.StatusParams(), start=False)
+    cli.out.item({"type": "status", **status})
+    if not cli.json:
+        text = [line for line in (short_line(status),) if line] if short else full_lines(cli, status)
+        cli.out.lines(text)
+    return exits.FAILURE if check and needing(sessions_of(status)) else exits.DONE
+
+
+def sessions_of(status: Json) -> list[Json]:
+    found = status.get("sessions")
+    return found if isinstance(found, list) else []
+
+
+def needing(sessions: list[Json]) -> list[Json]:
+    return [session for session in sessions if session.get("needs")]
+
+
+def _in_state(sessions: list[Json], *states: str) -> list[Json]:
+    return [session for session in sessions if session.get("state") in states]
+
+
+def short_line(status: Json) -> str:
+    """``dshd 1 run 1 wait 1! 1p``; nothing when all is idle."""
+    sessions = sessions_of(status)
+    needs = [s for s in needing(sessions) if s.get("state") != "parked"]
+    parts = [
+        f"{len(found)}{mark}"
+        for found, mark in (
+            (_in_state(sessions, "running"), " run"),
+            (_in_state(sessions, "waiting"), " wait"),
+            (needs, "!"),
+            (_in_state(sessions, "parked"), "p"),
+        )
+        if found
+    ]
+    return " ".join(["dshd", *parts]) if parts else ""
+
+
+def full_lines(cli: Cli, status: Json) -> list[str]:
+    now, sessions = now_ms(), sessions_of(status)
+    needs = needing(sessions)
+    waits = [s for s in _in_state(sessions, "waiting") if s not in needs]
+    running = [s for s in _in_state(sessions, "running") if s not in needs]
+    head = heading(status, now)
+    if not (needs or waits or running):
+        return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions)]
+    lines = [head, ""]
+    for title, found, words in (
+        ("needs you", needs, _need), ("waits", waits, _waiting), ("running", running, _running),
+    ):  # fmt: skip
+        if found:
+            lines += [title, *_block(cli, [words(session, now) for session in found])]
+    return lines + _tail(status, sessions)
+
+
+def heading(status: Json, now: int) -> str:
+    """``dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31 of $10.``"""
+    started = status.get("started_at")
+    parts = [f"dshd {status.get('version', '?')}", f"pid {status.get('pid', '?')}"]
+    if started:
+        parts.append(f"up {age(now - started)}")
+    if status.get("supervisor"):
+        parts.append(str(status["supervisor"]))
+    return ", ".join(parts) + "." + _today(status)
+
+
+def _today(status: Json) -> str:
+    from dshctl.chat import cost_parts, tokens_text
+
+    today = status.get("today") or {}
+    parts = [f"{tokens_text(today['tokens'])} tokens"] if today.get("tokens") else []
+    parts += cost_parts(today)
+    return f"  Today {', '.join(parts)}." if parts else ""
+
+
+def _block(cli: Cli, rows: list[tuple[str, str, str]]) -> list[str]:
+    """Name, what, and at the right the command, if it fits beside."""
+    columns, limit = cli.out.columns, cli.out.out.tty
+    names = max(9, *(len(name) for name, _, _ in rows))
+    lines = []
+    for name, what, todo in rows:
+        room = columns - names - 4 - (len(todo) + 2 if todo else 0)
+        shown = cut(what, max(room, 12), cli.out.ellipsis) if limit else what
+        left = f"  {name:<{names}} {shown}"
+        gap = max(2, columns - 1 - len(todo) - len(left))
+        lines.append(f"{left}{' ' * gap}{todo}".rstrip())
+    return lines
+
+
+def _need(session: Json, now: int) -> tuple[str, str, str]:
+    need = session["needs"][0]
+    name = sentences.name_of(session)
+    words = _NEEDS.get(str(need.get("kind")))
+    what, todo = words(session, need, now) if words else (str(need.get("kind")), f"dshctl show {name}")
+    return name, what, todo
+
+
+def _need_parked(session: Json, need: Json, now: int) -> tuple[str, str]:
+    park = session.get("parked") or {}
+    count = park.get("count") or sum((session.get("pending") or {}).values())
+    at = f" {clock(park['at'], now)}" if park.get("at") else ""
+    why = sentences.park_reason(park).strip(" ()")
+    return (
+        f"parked{at}{f', {one_line(why)}' if why else ''}, {count} wait",
+        f"dshctl wake -s {sentences.name_of(session)}",
+    )
+
+
+def _need_approval(session: Json, need: Json, now: int) -> tuple[str, str]:
+    waited = f" ({since(need['at'], now)})" if need.get("at") else ""
+    return (
+        f"wants to run: {one_line(str(need.get('what') or session.get('doing') or ''))}{waited}",
+        f"dshctl allow {need.get('id')}",
+    )
+
+
+def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
+    return "damaged; what is good can be read", f"dshctl fsck --repair {sentences.name_of(session)}"
+
+
+def _need_faulted(session: Json, need: Json, now: int) -> tuple[str, str]:
+    return "the disk failed under it", f"dshctl reopen {sentences.name_of(session)}"
+
+
+_NEEDS = {
+    "parked": _need_parked,
+    "approval": _need_approval,
+    "damaged": _need_damaged,
+    "faulted": _need_faulted,
+}
+
+
+def _waiting(session: Json, now: int) -> tuple[str, str, str]:
+    name = sentences.name_of(session)
+    return name, one_line(str(session.get("doing") or "waits")), f"dshctl show {name}"
+
+
+def _running(session: Json, now: int) -> tuple[str, str, str]:
+    pending = session.get("pending") or {}
+    queued = pending.get("next-turn", 0) + pending.get("next-step", 0)
+    words = sentences.doing(session, now) or "runs"
+    return sentences.name_of(session), f"{words}; {queued} queued" if queued else words, ""
+
+
+def _tail(status: Json, sessions: list[Json]) -> list[str]:
+    """``14 idle, 212 closed (88 MB).``"""
+    idle, closed = len(_in_state(sessions, "idle")), status.get("closed")
+    closed = len(_in_state(sessions, "closed")) if closed is None else closed
+    parts = [f"{idle} idle"] if idle else []
+    parts += [f"{closed} closed"] if closed else []
+    return [", ".join(parts) + "."] if parts else []

@@ -1,0 +1,29 @@
+"""`dshctl steer`: correct the turn that is running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dshctl import sending
+from dshctl.base import Cli, command
+
+
+@command(
+    "steer",
+    short_help="Correct the turn that is running.",
+    examples=[
+        "dshctl steer 'use the new fixture'",
+        "dshctl steer -s api --if-turn 12 'leave the README alone'",
+    ],
+)
+@sending.SEND
+def COMMAND(
+    cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], **given: Any
+) -> int:
+    """Correct the turn that is running, at its next step, without throwing its work away.
+
+    If nothing runs it starts a turn.
+    """
+    message = sending.said(words, files, refs)
+    given["to_create"] = sending.to_create(cli, given["session"], False, {})
+    return sending.deliver(cli, sending.send_params(cli, "steer", given, message), given, message.replaced)

@@ -1,0 +1,330 @@
+"""Waiting for an end, and watching it come.
+
+Rules. What is waited for lives in the daemon, not here: a lost connection, a restart of the daemon
+or the end of this process change nothing about the work. So after a lost connection we look for
+the daemon again, ask the same question again, and go on reading the log behind the last line seen
+(`after` with its seq and crc), without gap or repeat.
+
+How a daemon went away says whether to start another one. One that was stopped removed its socket:
+somebody wanted it gone, so we only wait for its return. One that died left a socket that refuses:
+then it is started again, if that isn't turned off.
+
+Ctrl-C on a terminal says that the work goes on and how to see it; a second one within 3 s aborts.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from dshctl import exits, sentences, times
+from dshctl.chat import Chat
+from dshctl.client import Client, Connection, Lost, TimedOut, result_of
+from dshd import errors, wire
+
+if TYPE_CHECKING:
+    from dshctl.base import Cli
+
+Json = dict[str, Any]
+
+RETURN_S: Final = 60.0  # how long a daemon that was stopped is waited for
+DIED_S: Final = 1.0  # how long a dead one's supervisor has to start it again before we do
+SECOND_S: Final = 3.0  # within this a second Ctrl-C aborts
+_KEPT: Final = 4096  # places in a log that can be gone back to
+
+
+class Place:
+    """How far a log was read: the last line's seq and crc, and those of some before it, for a reset."""
+
+    def __init__(self, seq: int | None = None, crc: str = "") -> None:
+        self._crcs: OrderedDict[int, str] = OrderedDict()
+        if seq is not None:
+            self._crcs[seq] = crc
+
+    def saw(self, event: Json) -> bool:
+        """Note an event; False if it was seen before."""
+        seq = int(event["seq"])
+        if self.seq is not None and seq <= self.seq:
+            return False
+        self._crcs[seq] = str(event.get("crc") or "")
+        while len(self._crcs) > _KEPT:
+            self._crcs.popitem(last=False)
+        return True
+
+    def back_to(self, seq: int) -> None:
+        """What came after was withdrawn."""
+        while self._crcs and next(reversed(self._crcs)) > seq:
+            self._crcs.popitem()
+
+    @property
+    def seq(self) -> int | None:
+        return next(reversed(self._crcs), None)
+
+    @property
+    def position(self) -> wire.Position | None:
+        seq = self.seq
+        return None if seq is None else wire.Position(seq=seq, crc=self._crcs[seq])
+
+
+def reconnect(client: Client, may_start: bool) -> Connection:
+    """The daemon again, after it went away. Raises Unreachable if it stays away."""
+    client.drop()
+    end = time.monotonic() + RETURN_S
+    died_at: float | None = None
+    while time.monotonic() < end:
+        found = client.adopt(client.try_connect())
+        if found is not None:
+            return found
+        died_at = (died_at or time.monotonic()) if _left_a_socket(client) else None
+        if may_start and died_at and time.monotonic() - died_at > DIED_S:
+            return client.connection(start=True)
+        time.sleep(client.deadline.left(0.1) or 0)
+    raise errors.Unreachable(
+        "the daemon went away and did not come back; the work is kept", hint="dshctl daemon start"
+    )
+
+
+def _left_a_socket(client: Client) -> bool:
+    """Whether a socket is there and refuses: its daemon died instead of stopping."""
+    return any(_refuses(path) for path in client.places.sockets)
+
+
+def _refuses(path: str) -> bool:
+    from dshd import paths
+
+    try:
+        paths.connect(path, 1.0).close()
+    except OSError as error:
+        return error.errno == errno.ECONNREFUSED
+    return False
+
+
+class Watch:
+    """One connection on which a log is followed and an answer awaited at the same time.
+
+    ``ends`` is the request whose answer ends the watch (None: it never ends by itself). ``on_event``
+    gets each event once, in order; ``on_reset`` the seq up to which they still hold.
+    """
+
+    def __init__(
+        self, cli: Cli, *, session: str | None, ends: wire.Params | None, follow: bool,
+        place: Place | None = None, turns: int | None = None, chunks: bool = False,
+        on_event: Callable[[Json], None] = lambda event: None,
+        on_reset: Callable[[int], None] = lambda seq: None,
+    ) -> None:  # fmt: skip
+        self._cli = cli
+        self._client = cli.client()
+        self._session = session
+        self._ends = ends
+        self._follow = follow
+        self._place = place or Place()
+        self._turns = turns
+        self._chunks = chunks
+        self._on_event = on_event
+        self._on_reset = on_reset
+
+    def run(self) -> Any:
+        """The answer to ``ends``. Raises its error; reconnects as long as that makes sense."""
+        while True:
+            try:
+                return self._watch(self._client.connection())
+            except Lost:
+                reconnect(self._client, self._cli.autostart)
+            except errors.Unavailable:  # it is stopping; the question is asked again of the next one
+                time.sleep(self._client.deadline.left(0.2) or 0)
+                reconnect(self._client, self._cli.autostart)
+
+    def _watch(self, connection: Connection) -> Any:
+        follow = self._ask_follow(connection) if self._follow else None
+        end = connection.send(self._ends.method, self._ends.to_json()) if self._ends else None
+        while True:
+            got = self._receive(connection)
+            if "method" in got:
+                self._notified(got["method"], got.get("params") or {})
+            elif got.get("id") == end and end is not None:
+                answer = result_of(got)
+                self._drain(connection)
+                return answer
+            elif got.get("id") == follow:
+                self._followed(got)
+
+    def _ask_follow(self, connection: Connection) -> int:
+        place = self._place.position
+        params = wire.LogFollowParams(
+            session=self._session,
+            cwd=None,
+            after=place,
+            turns=None if place else self._turns,
+            chunks=self._chunks,
+        )
+        return connection.send(params.method, params.to_json())
+
+    def _receive(self, connection: Connection) -> Json:
+        try:
+            return connection.receive(self._client.deadline.left())
+        except TimeoutError:
+            self._client.drop()
+            raise TimedOut("") from None
+
+    def _notified(self, method: str, params: Json) -> None:
+        if method == "log.event" and self._place.saw(params["event"]):
+            self._on_event(params["event"])
+        elif method == "log.reset":
+            self._reset(int(params["to"]))
+
+    def _reset(self, seq: int) -> None:
+        self._place.back_to(seq)
+        self._on_reset(seq)
+
+    def _followed(self, answer: Json) -> None:
+        """A place that no longer exists: the daemon says how far back to go."""
+        try:
+            result_of(answer)
+        except errors.Conflict as conflict:
+            if "reset_to" not in conflict.data:
+                raise
+            self._reset(int(conflict.data["reset_to"]))
+            raise Lost("the place in the log is gone") from None
+
+    def _drain(self, connection: Connection) -> None:
+        """Events that came right behind the answer, for a tenth of a second."""
+        if not self._follow:
+            return
+        try:
+            while True:
+                got = connection.receive(0.1)
+                if "method" in got:
+                    self._notified(got["method"], got.get("params") or {})
+        except (TimeoutError, Lost):
+            return
+
+
+class Progress:
+    """What a run says on standard error while it works; on a terminal also what it does just now."""
+
+    def __init__(self, cli: Cli, session: str) -> None:
+        self._out = cli.out
+        self._chat = Chat(
+            cli.out.columns,
+            progress=True,
+            ellipsis=cli.out.ellipsis,
+            limit=cli.out.err.tty,
+            session=f" -s {session}",
+        )
+        self._doing = ""
+
+    def event(self, event: Json) -> None:
+        lines = self._chat.feed(event)
+        self._transient("")
+        for line in lines:
+            self._out.say(line)
+        self._transient(_doing(event))
+
+    def done(self) -> None:
+        self._transient("")
+
+    def _transient(self, text: str) -> None:
+        """A line that the next one replaces; only where it can be taken back."""
+        plain = self._out.environ.get("TERM", "dumb") == "dumb"
+        if self._out.quiet or not self._out.err.tty or plain or text == self._doing:
+            return
+        from dshctl.output import cut, visible
+
+        self._doing = text
+        self._out.err.write("\r\x1b[K" + cut(visible(text), self._out.columns - 1, self._out.ellipsis))
+
+
+def _doing(event: Json) -> str:
+    data = event.get("data") or {}
+    if event.get("type") == "tool/call":
+        from dshctl.chat import call_line
+
+        return f"  {call_line(str(data.get('name')), str(data.get('arguments') or ''))} ..."
+    if event.get("type") in ("request/sent", "tool/result"):
+        return "  ..."
+    return ""
+
+
+def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Place | None = None,
+               tied: bool = False) -> int:  # fmt: skip
+    """Wait for a message's end; its answer on standard output. The exit code."""
+    params = wire.WaitParams(session=receipt["session"], messages=(receipt["message"],), stay=stay)
+    shown = Progress(cli, str(receipt.get("name") or receipt["session"])) if progress else None
+    start = place or Place(int(receipt["seq"])) if receipt.get("seq") is not None else Place()
+    watch = Watch(
+        cli, session=receipt["session"], ends=params, follow=progress, place=start,
+        on_event=shown.event if shown else lambda event: None,
+    )  # fmt: skip
+    try:
+        result = patient(cli, watch.run, receipt, tied=tied)
+    finally:
+        if shown:
+            shown.done()
+    return show_result(cli, result)
+
+
+def patient(cli: Cli, wait: Callable[[], Json], receipt: Json, *, tied: bool = False) -> Json:
+    """Wait; Ctrl-C and `--timeout` end the waiting, not the work."""
+    try:
+        return wait()
+    except TimedOut:
+        raise TimedOut(_goes_on(cli, receipt, tied), hint=_see(receipt)) from None
+    except KeyboardInterrupt:
+        return _interrupted(cli, wait, receipt, tied)
+
+
+def _goes_on(cli: Cli, receipt: Json, tied: bool) -> str:
+    after = times.age((cli.timeout or 0) * 1000) if cli.timeout else "a while"
+    return f"still running after {after}; it {'is aborted' if tied else 'goes on'}"
+
+
+def _see(receipt: Json) -> str:
+    return f"dshctl log -f -s {sentences.name_of(receipt)}"
+
+
+def _interrupted(cli: Cli, wait: Callable[[], Json], receipt: Json, tied: bool) -> Json:
+    """The first Ctrl-C: say that it goes on. The second: abort, and wait for that end."""
+    if tied or not cli.terminal:
+        raise KeyboardInterrupt
+    name = sentences.name_of(receipt)
+    cli.out.say(f"\ndshctl: {name} goes on. Ctrl-C again within 3 s aborts it. To see it: {_see(receipt)}")
+    try:
+        time.sleep(SECOND_S)
+    except KeyboardInterrupt:
+        cli.client().drop()
+        aborted = cli.ask(wire.AbortParams(session=receipt["session"]))
+        for line in sentences.abort(aborted):
+            cli.out.say(line)
+        return wait()
+    raise KeyboardInterrupt
+
+
+def show_result(cli: Cli, result: Json) -> int:
+    """The answer alone on standard output; on standard error how it ended, if not well."""
+    code = exits.of_result(result)
+    cli.out.item({"type": "result", **result, "exit": code})
+    if result.get("text"):
+        cli.out.line(str(result["text"]).rstrip("\n"))
+    if code:
+        cli.out.fail(
+            "\n".join([f"dshctl: {sentences.ended(result)}", *(f"      {line}" for line in way_out(result))])
+        )
+    for lost in result.get("unknown") or ():
+        cli.out.fail(f"dshctl: it is not known whether this was done: {lost.get('tool')}: {lost.get('what')}")
+    return code
+
+
+def way_out(result: Json) -> Iterator[str]:
+    """The command that may help, by how it ended."""
+    name = sentences.name_of(result)
+    for approval in result.get("approvals") or ():
+        yield f"dshctl allow {approval.get('id') if isinstance(approval, dict) else approval}"
+    if result.get("outcome") in ("parked", "budget", "error", "aborted"):
+        yield f"dshctl wake -s {name}"
+    elif result.get("outcome") == "held":
+        yield f"dshctl wake {result.get('message')}"
+    elif result.get("outcome") in ("damaged", "faulted"):
+        yield f"dshctl show {name}"

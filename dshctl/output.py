@@ -1,0 +1,327 @@
+"""What dshctl writes, and to whom.
+
+Rules. Standard output carries results (ids, answers, tables, or with `--json` one object per
+line); standard error carries sentences. Both are UTF-8 bytes whatever the locale says, because a
+pipe has no locale; what the locale decides is only whether our own ornaments (``…``) may be more
+than ASCII. Nothing is ever written with escape sequences unless it goes to a terminal.
+
+Text that somebody else wrote (a model, a tool, a file name) may hold control characters and
+bidirectional overrides. On a terminal they are made visible, in a pipe they are left alone; JSON
+escapes those that a terminal would act on even when only `cat` stands between.
+
+The last object of a command carries `exit`. So the writer holds one object back until the next or
+the end comes, except in a stream that somebody watches (`hold=False`), which ends in an object of
+type `end` instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Final
+
+from dshd.errors import DshError
+
+MIN_COLUMNS: Final = 36
+
+# C0 but newline and tab, DEL, C1; and what reorders or hides text: bidi controls, zero widths,
+# line and paragraph separators, tags.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+_JSON_CONTROL = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Foreign text for a terminal: control characters as ``^[`` or ``<U+202E>``; tabs expanded."""
+    return _CONTROL.sub(_show, text.replace("\r\n", "\n")).expandtabs(8)
+
+
+def _show(match: re.Match[str]) -> str:
+    point = ord(match[0])
+    if point < 0x20:
+        return "^" + chr(point + 0x40)
+    return "^?" if point == 0x7F else f"<U+{point:04X}>"
+
+
+def dump(value: Any) -> str:
+    """One line of JSON, readable as text, with nothing in it that a terminal obeys."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _JSON_CONTROL.sub(_escape, _LONE.sub("\ufffd", text))
+
+
+def dump_raw(value: Any) -> str:
+    """JSON as the log has it: nothing escaped that need not be, so that its crc still holds."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def utf8_locale(environ: Mapping[str, str]) -> bool:
+    """Whether the locale is UTF-8, as the user set it.
+
+    Python itself sets LC_CTYPE to C.UTF-8 when it finds the C locale; that isn't the user's word.
+    """
+    chosen = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
+    if chosen == environ.get("LC_CTYPE") == "C.UTF-8" and environ.get("LANG", "C") in ("", "C", "POSIX"):
+        return False
+    return "utf8" in chosen.lower().replace("-", "")
+
+
+def columns(environ: Mapping[str, str]) -> int:
+    """How wide: COLUMNS, else the terminal's width, else 80; never under 36."""
+    try:
+        return max(MIN_COLUMNS, int(environ.get("COLUMNS", "")))
+    except ValueError:
+        return max(MIN_COLUMNS, _terminal_columns() or 80)
+
+
+def _terminal_columns() -> int:
+    for fd in (1, 2):
+        try:
+            return os.get_terminal_size(fd).columns
+        except OSError:
+            continue
+    return 0
+
+
+class Stream:
+    """A file descriptor's end of ours: bytes out, nothing raised when nobody reads any more."""
+
+    def __init__(self, raw: BinaryIO | None, tty: bool) -> None:
+        self._raw = raw
+        self.tty = tty
+        self.gone = raw is None  # closed, or its reader went away
+
+    def write(self, text: str) -> None:
+        """Write and flush. A reader that went away is noted; any other failure is raised."""
+        if self.gone or self._raw is None:
+            return
+        try:
+            self._raw.write(text.encode("utf-8", "replace"))
+            self._raw.flush()
+        except BrokenPipeError:
+            self.silence()
+
+    def silence(self) -> None:
+        """Nothing more goes out, not even what the interpreter would flush on exit."""
+        self.gone = True
+        if self._raw is not None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._raw.fileno())
+            os.close(null)
+
+
+def _stream(file: Any) -> Stream:
+    if file is None or getattr(file, "closed", False):
+        return Stream(None, False)
+    return Stream(getattr(file, "buffer", None), file.isatty())
+
+
+class Out:
+    """Where a command's words go. One per run of dshctl."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None, *, out: Stream | None = None,
+                 err: Stream | None = None) -> None:  # fmt: skip
+        self.environ = os.environ if environ is None else environ
+        self.out = out or _stream(sys.stdout)
+        self.err = err or _stream(sys.stderr)
+        self.json = False
+        self.quiet = False
+        self.verbose = False
+        self.unicode = utf8_locale(self.environ)
+        self._held: dict[str, Any] | None = None
+        self._wrote = False
+
+    @property
+    def columns(self) -> int:
+        return columns(self.environ)
+
+    @property
+    def ellipsis(self) -> str:
+        return "…" if self.unicode else "..."
+
+    @property
+    def colour(self) -> bool:
+        plain = self.environ.get("NO_COLOR") or self.environ.get("TERM", "dumb") == "dumb"
+        return self.out.tty and not plain
+
+    def bold(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self.colour else text
+
+    # Standard output.
+
+    def line(self, text: str = "") -> None:
+        """A line for people (nothing under `--json`)."""
+        if not self.json:
+            self.out.write(self.shown(text) + "\n")
+
+    def lines(self, texts: Sequence[str]) -> None:
+        if not self.json and texts:
+            self.out.write("".join(self.shown(text) + "\n" for text in texts))
+
+    def heading(self, text: str) -> None:
+        if not self.json:
+            self.out.write(self.bold(self.shown(text)) + "\n")
+
+    def raw(self, text: str) -> None:
+        """As it is, on a pipe; made harmless on a terminal. Used for lines that are JSON already."""
+        self.out.write((_JSON_CONTROL.sub(_escape, text) if self.out.tty else text) + "\n")
+
+    def shown(self, text: str) -> str:
+        return visible(text) if self.out.tty else text
+
+    def item(self, value: dict[str, Any], *, hold: bool = True) -> None:
+        """An object of `--json`; the last one held back gets `exit`."""
+        if not self.json:
+            return
+        self._release()
+        if hold:
+            self._held = value
+        else:
+            self._put(value)
+
+    def finish(self, code: int) -> None:
+        """The end of the command: the last object says what it exits with."""
+        if not self.json:
+            return
+        last = self._held or {"type": "end"}
+        self._held = None
+        self._put({**last, "exit": code})
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._put(self._held)
+            self._held = None
+
+    def _put(self, value: dict[str, Any]) -> None:
+        self.out.write(dump(value) + "\n")
+
+    # Standard error.
+
+    def say(self, sentence: str) -> None:
+        """A sentence for people on standard error; `-q` silences it."""
+        if not self.quiet:
+            self._tell(sentence)
+
+    def fail(self, sentence: str) -> None:
+        """What went wrong; `-q` does not silence it."""
+        self._tell(sentence)
+
+    def tell(self, sentence: str) -> None:
+        """A sentence that only a terminal gets."""
+        if self.err.tty:
+            self.say(sentence)
+
+    def detail(self, sentence: str) -> None:
+        """What `-v` shows."""
+        if self.verbose:
+            self._tell(f"dshctl: {sentence}")
+
+    def _tell(self, sentence: str) -> None:
+        try:
+            self.err.write((visible(sentence) if self.err.tty else sentence) + "\n")
+        except OSError:  # nowhere left to say it
+            self.err.gone = True
+
+    def error(self, error: DshError) -> None:
+        """The sentence on standard error, also under `-q`, and with `--json` an object as well."""
+        self._tell(error_text(error.message, error.hint))
+        self.item(error_item(error))
+
+
+def error_text(message: str, hint: str = "") -> str:
+    """``dshctl: WHAT.`` and, indented below it, what to type; lines stay under 80.
+
+    What stands in the message behind a newline is quoted: indented like a command, and not wrapped.
+    """
+    first, *quoted = message.strip().split("\n")
+    if not quoted and not first.endswith((".", "?", "!", ":")):
+        first += "."
+    below = [line.strip() for line in (*quoted, *hint.splitlines())]
+    return "\n".join([*_wrapped(f"dshctl: {first}"), *(f"      {line}" for line in below if line)])
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 79, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def error_item(error: DshError) -> dict[str, Any]:
+    """The `error` object; the RPC error's further members (`reset_to`, ...) come along."""
+    return {
+        "type": "error",
+        **error.data,
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint or None,
+        "retryable": error.retryable,
+        "retry_at": error.retry_at,
+        "outcome": error.outcome,
+    }
+
+
+# Tables.
+
+
+def width(text: str) -> int:
+    """Columns that a text takes: wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(_cell(unicodedata, char) for char in text)
+
+
+def _cell(unicodedata: Any, char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def pad(text: str, cells: int, right: bool = False) -> str:
+    gap = " " * max(0, cells - width(text))
+    return gap + text if right else text + gap
+
+
+def cut(text: str, cells: int, ellipsis: str) -> str:
+    """At most that many columns; the end is replaced by the ellipsis."""
+    if width(text) <= cells:
+        return text
+    room = max(0, cells - len(ellipsis))
+    kept = ""
+    for char in text:
+        if width(kept + char) > room:
+            break
+        kept += char
+    return kept.rstrip() + ellipsis
+
+
+def one_line(text: str) -> str:
+    """A text as one line of a table."""
+    return " ".join(text.split())
+
+
+def table(
+    rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(), gap: str = "  ",
+    limit: int | None = None, ellipsis: str = "...",
+) -> list[str]:  # fmt: skip
+    """Rows in columns. The last column is never padded, and cut if there is a limit (a terminal)."""
+    if not rows:
+        return []
+    widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
+    return [_row(row, widths, right, gap, limit, ellipsis) for row in rows]
+
+
+def _row(row: Sequence[str], widths: list[int], right: frozenset[int], gap: str, limit: int | None,
+         ellipsis: str) -> str:  # fmt: skip
+    head = gap.join(pad(cell, widths[at], at in right) for at, cell in enumerate(row[:-1]))
+    line = f"{head}{gap}{row[-1]}" if row[-1] else head
+    line = line.rstrip()
+    return line if limit is None else cut(line, limit, ellipsis)

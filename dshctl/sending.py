@@ -1,0 +1,261 @@
+"""What `followup`, `steer`, `inject`, `interrupt` and `run` have in common: from words to receipt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from dshctl import exits, sentences, text
+from dshctl.base import SESSION, WORDS, Cli, Mistake, here
+from dshctl.keys import expand
+from dshd import paths, wire
+from dshd.errors import Invalid, NotFound
+
+Option = Callable[[Any], Any]
+
+# Options of everything that sends.
+ATTACH = (
+    click.option(
+        "--file",
+        "files",
+        multiple=True,
+        metavar="F[:A-B]",
+        help="Send a snapshot of a file, or of its lines A to B.",
+    ),
+    click.option(
+        "--ref", "refs", multiple=True, metavar="F", help="Name a file; the agent reads it when it wants to."
+    ),
+)
+KEY = click.option(
+    "--key",
+    metavar="K",
+    help="Send once, however often this is repeated; {date} {hour} {minute} {boot} are filled in.",
+)
+TAG = click.option("--tag", metavar="T", help="A label to find it by.")
+AS = click.option(
+    "--as",
+    "as_",
+    metavar="KIND",
+    type=click.Choice(["user", "schedule", "agent", "job", "hook", "plugin", "system"]),
+    help="Whose words these are, if less than yours.",
+)
+TIED = click.option("--tied", is_flag=True, help="Abort it if this command ends before it does.")
+ENDS = (
+    click.option("--wait", is_flag=True, help="Wait for the end and print the answer."),
+    click.option("--follow", is_flag=True, help="The same, with progress on standard error."),
+    click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it."),
+    TIED,
+)
+WHEN = (
+    click.option("--if-idle", is_flag=True, help="Only if nothing runs; else exit 5."),
+    click.option("--if-empty", is_flag=True, help="Only if nothing is queued; else exit 5."),
+    click.option("--if-turn", type=int, metavar="N", help="Only while turn N runs; else exit 5."),
+    click.option("--first", is_flag=True, help="To the head of its queue."),
+    click.option("--no-wake", is_flag=True, help="Queue it and wake nobody."),
+)
+
+# Options of everything that may make a session: {option: how SETTINGS reads it}.
+SETTINGS = (
+    click.option("--name", metavar="NAME", help="The session's name."),
+    click.option("-C", "directory", metavar="DIR", help="The session's directory."),
+    click.option("--model", metavar="ROUTE", help="The model; see dshctl models."),
+    click.option("--mode", metavar="MODE", help="read-only, workspace or full."),
+    click.option("--net", metavar="on|off", help="Whether commands may use the network."),
+    click.option("--ask", metavar="wait|deny", help="What to do where a person is asked."),
+    click.option(
+        "--env",
+        "env",
+        multiple=True,
+        metavar="NAME",
+        help="Give the session this variable (NAME or NAME=VALUE).",
+    ),
+    click.option("--patience", metavar="D", help="How long to wait for a provider; 0 fails at once."),
+)
+
+
+def options(*groups: Any) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which the help shows them."""
+    flat = [option for group in groups for option in (group if isinstance(group, tuple) else (group,))]
+
+    def wrap(function: Any) -> Any:
+        for option in reversed(flat):
+            function = option(function)
+        return function
+
+    return wrap
+
+
+SEND = options(WORDS, SESSION, *ATTACH, *WHEN, KEY, TAG, AS, *ENDS)
+
+
+class Said(NamedTuple):
+    """What goes into a request: a text, or blocks when files come along."""
+
+    text: str | None
+    content: list[dict[str, Any]] | None
+    replaced: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"text": self.text, "content": self.content}
+
+
+def said(words: tuple[str, ...], files: tuple[str, ...] = (), refs: tuple[str, ...] = ()) -> Said:
+    """The text and its attachments, read now, so that the daemon needs no path of ours."""
+    blocks = [*map(text.file_block, files), *map(text.ref_block, refs)]
+    stdin, tty = text.standard_input()
+    got = text.gather(words, stdin, tty, optional=bool(blocks))
+    if not blocks:
+        return Said(got.text, None, got.replaced)
+    first = [{"type": "text", "text": got.text}] if got.text.strip() else []
+    return Said(None, first + blocks, got.replaced)
+
+
+def setting(name: str, value: str | None) -> Any:
+    """An option's value as the daemon takes it."""
+    return None if value is None else wire.setting(name, value)
+
+
+def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, run: bool = False,
+                  at: str | None = None) -> wire.CreateParams:  # fmt: skip
+    """A session to be made, from the session options (``given``, by option name)."""
+    name = given.get("name")
+    return wire.CreateParams(
+        dir=directory(given.get("directory"), at),
+        name=wire.check_name(name) if name else None,
+        implicit=implicit,
+        run=run,
+        model=given.get("model"),
+        mode=setting("mode", given.get("mode")),
+        net=setting("net", given.get("net")),
+        ask=setting("ask", given.get("ask")),
+        patience=setting("patience", given.get("patience")),
+        env=environment(given.get("env") or ()),
+        terminal=cli.terminal,
+    )
+
+
+def environment(named: tuple[str, ...]) -> dict[str, str]:
+    """What the session's tools get of ours; values that are not UTF-8 are made so."""
+    taken = paths.session_environment(os.environ, named)
+    return {name: text.clean(os.fsencode(value)).text for name, value in taken.items()}
+
+
+def directory(option: str | None, at: str | None = None) -> str:
+    """The session's directory: ``-C``, else the one given, else this one. Raises NotFound, Invalid."""
+    if option is not None:
+        absolute = os.path.realpath(text.absolute(option))
+        if not os.path.isdir(absolute):
+            raise NotFound(f"-C {text.clean_word(absolute).text}: no such directory")
+        return text.clean_word(absolute).text
+    found = at or here()
+    if found is None:
+        raise Invalid("the current directory is gone; name one with -C DIR, or a session with -s")
+    return found
+
+
+def worktree(start: str) -> str:
+    """The top of the git work tree that holds this directory, else the directory itself."""
+    place = start
+    while True:
+        if os.path.exists(os.path.join(place, ".git")):
+            return place
+        above = os.path.dirname(place)
+        if above == place:
+            return start
+        place = above
+
+
+def to_create(cli: Cli, ref: str | None, create: bool, given: dict[str, Any]) -> wire.CreateParams | None:
+    """What to make if there is no such session: for this directory always, for a name with --create."""
+    named = cli.where(ref)["session"]
+    if named in (None, "."):
+        at = here()
+        if at is None and given.get("directory") is None:
+            return None
+        return create_params(cli, given, implicit=True, at=at and worktree(at))
+    if not create:
+        return None
+    return create_params(cli, {**given, "name": named})
+
+
+def send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said) -> wire.SendParams:
+    """A `session.send` from a verb's options."""
+    return wire.SendParams(
+        **cli.where(given.get("session")),
+        **message.fields,
+        verb=verb,
+        no_wake=bool(given.get("no_wake")),
+        key=key_of(given.get("key")),
+        tag=given.get("tag"),
+        first=bool(given.get("first")),
+        if_idle=bool(given.get("if_idle")),
+        if_empty=bool(given.get("if_empty")),
+        if_turn=given.get("if_turn"),
+        as_=given.get("as_"),
+        tied=bool(given.get("tied")),
+        create=given.get("to_create"),
+    )
+
+
+def key_of(key: str | None) -> str | None:
+    return None if key is None else expand(key)
+
+
+def complete(receipt: dict[str, Any], replaced: int) -> dict[str, Any]:
+    """The receipt with what only this side knows."""
+    return {"type": "receipt", **receipt, "replaced": (receipt.get("replaced") or 0) + replaced}
+
+
+def announce(cli: Cli, receipt: dict[str, Any]) -> None:
+    """The sentence for a terminal, and what everybody must hear: a new session, replaced bytes."""
+    out = cli.out
+    if receipt.get("created"):
+        where = f" for {short(receipt['dir'])}" if receipt.get("dir") else ""
+        out.say(f"dshctl: new session {sentences.name_of(receipt)}{where}.")
+    if receipt.get("replaced"):
+        out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
+    if receipt.get("warning"):
+        out.say(f"dshctl: {warning(receipt['warning'])}")
+    out.tell(sentences.receipt(receipt))
+
+
+WARNINGS = {"stopping": "the daemon is stopping; this runs when it is back."}
+
+
+def warning(word: str) -> str:
+    """A receipt's warning in words."""
+    return WARNINGS.get(word, word)
+
+
+def short(path: str) -> str:
+    """A path as a person writes it."""
+    return wire.tilde(path, os.environ.get("HOME", ""))
+
+
+def deliver(
+    cli: Cli, params: wire.SendParams | wire.InterruptParams, given: dict[str, Any], replaced: int
+) -> int:
+    """Send, say what became of it, and with --wait or --follow stay until it has ended."""
+    waits = given.get("wait") or given.get("follow")
+    if given.get("tied") and not waits:
+        raise Mistake("--tied needs --wait or --follow")
+    receipt = complete(cli.ask(params), replaced)
+    announce(cli, receipt)
+    cli.out.item(receipt, hold=not waits)
+    if not waits:
+        if not cli.out.quiet:
+            cli.out.line(str(receipt["message"]))
+        return exits.DONE
+    from dshctl.follow import to_the_end
+
+    return to_the_end(
+        cli,
+        receipt,
+        progress=bool(given.get("follow")),
+        stay=bool(given.get("stay")),
+        tied=bool(given.get("tied")),
+    )

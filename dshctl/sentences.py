@@ -1,0 +1,266 @@
+"""What happened, in one sentence each. Pure: a result in, words out, and the time that counts as now."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dshctl.times import age, clock, moment, since
+
+Json = dict[str, Any]
+
+_ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    tail = "th" if number % 100 in (11, 12, 13) else _ORDINALS.get(number % 10, "th")
+    return f"{number}{tail}"
+
+
+def count(number: int, thing: str, plural: str = "") -> str:
+    """``1 message``, ``3 messages``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {plural or thing + 's'}"
+
+
+def name_of(thing: Json) -> str:
+    """A session's name, else its id, in a receipt, a result or a session."""
+    return str(thing.get("name") or thing.get("session") or thing.get("id") or "?")
+
+
+# Receipts.
+
+
+def receipt(got: Json) -> str:
+    """``steer     -> api, joins turn 12 at its next step, after bash make test.``"""
+    return f"{got.get('verb') or 'send':<9} -> {name_of(got)}, {_fate(got)}"
+
+
+def _fate(got: Json) -> str:
+    for holds, say in _FATES:
+        if holds(got):
+            return str(say(got))
+    return f"{ordinal(got.get('position') or 1)} in the queue."
+
+
+def _duplicate(got: Json) -> str:
+    what = f"same key as {got['message']}"
+    state = got.get("outcome") or got.get("state")
+    if got.get("outcome"):
+        return f"{what}, which ended {state}{_at(got.get('ended_at'))}."
+    return f"{what}, which is {state}."
+
+
+def _at(ms: int | None) -> str:
+    from dshctl.times import now_ms
+
+    return f" at {clock(ms, now_ms())}" if ms else ""
+
+
+def _held(got: Json) -> str:
+    from dshctl.times import now_ms
+
+    due = got.get("due_at")
+    if due is None:
+        return "held until you release it: dshctl wake " + str(got["message"])
+    now = now_ms()
+    return f"held until {clock(due, now)} (in {age(due - now)})."
+
+
+def _after(got: Json) -> str:
+    return f", after {got['waits_for']}" if got.get("waits_for") else ""
+
+
+def _joins(got: Json) -> str:
+    if got.get("verb") == "inject" or not got.get("turn"):
+        return f"joins turn {got.get('turn')} at its next step{_after(got)}."
+    return f"joins turn {got['turn']} at its next step{_after(got)}."
+
+
+def _starts(got: Json) -> str:
+    released = got.get("released") or 0
+    if released:
+        return f"starts now; then the {count(released, 'message')} that had been parked."
+    turn = got.get("turn")
+    return f"starts now (turn {turn})." if turn else "starts now."
+
+
+def _next_turn(got: Json) -> str:
+    turn = f"; turn {got['turn']} runs" if got.get("turn") else ""
+    return f"{ordinal(got.get('position') or 1)} in the queue{turn}."
+
+
+def _running(got: Json) -> bool:
+    return got.get("phase") == "running"
+
+
+def _wakes(got: Json) -> bool:
+    return got.get("verb") != "inject" and got.get("wake", True) is not False
+
+
+# The first that holds. `queue` is where the message is, `phase` what the driver did at that moment.
+_FATES: Final[tuple[tuple[Any, Any], ...]] = (
+    (lambda got: got.get("duplicate"), _duplicate),
+    (lambda got: got.get("spooled"), lambda got: "kept until the daemon is back."),
+    (lambda got: got.get("queue") == "held", _held),
+    (
+        lambda got: got.get("redirected") and got.get("turn"),
+        lambda got: f"turn {got['turn']} is being aborted, so it will be the next turn.",
+    ),
+    (
+        lambda got: got.get("parked"),
+        lambda got: f"kept, but {name_of(got)} is parked; it waits for dshctl wake.",
+    ),
+    (lambda got: got.get("queue") == "next-step" and _running(got), _joins),
+    (lambda got: _running(got), _next_turn),
+    (
+        lambda got: got.get("phase") == "maintenance",
+        lambda got: f"{ordinal(got.get('position') or 1)} in the queue; it starts after maintenance.",
+    ),
+    (
+        lambda got: got.get("verb") == "inject",
+        lambda got: "rides along with the next turn; nothing is woken.",
+    ),
+    (lambda got: not _wakes(got), lambda got: "kept; nothing is woken."),
+    (lambda got: True, _starts),
+)
+
+
+# Ends.
+
+
+def ended(result: Json) -> str:
+    """How a message or a turn ended, for standard error: ``api: turn 7 ended in an error: ...``."""
+    name, outcome = name_of(result), result.get("outcome")
+    turn = f"turn {result['turn']}" if result.get("turn") else f"message {result.get('message')}"
+    error = (result.get("error") or {}).get("message")
+    words = _ENDS.get(str(outcome), f"ended {outcome}")
+    return f"{name}: {turn} {words}{f': {error}' if error else ''}."
+
+
+_ENDS: Final = {
+    "completed": "completed",
+    "error": "ended in an error",
+    "blocked": "was blocked",
+    "rejected": "was rejected",
+    "aborted": "was aborted",
+    "max-tokens": "ran into the model's output limit",
+    "interrupted": "was interrupted",
+    "budget": "used its budget up",
+    "removed": "was removed from the queue",
+    "cleared": "was cleared from the queue",
+    "expired": "expired unseen",
+    "superseded": "was superseded by a newer one",
+    "approval": "waits for an approval",
+    "asks": "waits for an approval",
+    "parked": "is kept, but the session is parked",
+    "held": "is held until somebody releases it",
+}
+
+
+def parked(session: Json, now: int) -> str:
+    """``parked since 03:12 (budget: $5.00 a turn)``."""
+    park = session.get("parked") or {}
+    at = f" since {clock(park['at'], now)}" if park.get("at") else ""
+    return f"parked{at}{park_reason(park)}"
+
+
+_PARKS: Final = {
+    "abort": "abort",
+    "interrupt": "interrupt",
+    "error": "a turn ended in an error",
+    "budget": "budget",
+    "crash-loop": "three crashes in a row",
+    "import": "it was imported",
+}
+
+
+def park_reason(park: Json) -> str:
+    by, what = park.get("by"), park.get("what")
+    words = _PARKS.get(str(by), str(by) if by else "")
+    if what and what != by:
+        words = f"{words}: {what}" if words else str(what)
+    return f" ({words})" if words else ""
+
+
+def abort(got: Json) -> list[str]:
+    """What an abort stopped, parked and cleared, and how to go on."""
+    name = name_of(got)
+    if not got.get("turn") and not got.get("stopped") and not got.get("cleared"):
+        return [f"{name}: nothing is running."]
+    return [_stopped(name, got), *_left(got)]
+
+
+def _stopped(name: str, got: Json) -> str:
+    if not got.get("turn"):
+        return f"{name}: nothing is running; {count(_number(got.get('cleared')), 'message')} cleared."
+    lasted = f" after {age(got['ran_ms'])}" if got.get("ran_ms") is not None else ""
+    return f"{name}: stopped turn {got['turn']}{lasted}{_casualties(got)}."
+
+
+def _number(value: Any) -> int:
+    return len(value) if isinstance(value, list) else int(value or 0)
+
+
+def _casualties(got: Json) -> str:
+    killed = [str(tool) for tool in got.get("stopped") or ()]
+    skipped = _number(got.get("skipped"))
+    parts = []
+    if killed:
+        parts.append(f"{', '.join(killed)} {'was' if len(killed) == 1 else 'were'} killed")
+    if skipped:
+        parts.append(f"{count(skipped, 'call')} skipped")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _left(got: Json) -> list[str]:
+    lines = []
+    parked, cleared = _number(got.get("parked")), _number(got.get("cleared"))
+    if parked:
+        verb = "is" if parked == 1 else "are"
+        lines.append(
+            f"{count(parked, 'message')} {verb} parked.   go on: dshctl wake    drop: dshctl queue clear"
+        )
+    if cleared:
+        verb = "was" if cleared == 1 else "were"
+        lines.append(f"{count(cleared, 'message')} {verb} cleared.")
+    return lines
+
+
+# Sources.
+
+
+def who(source: Json | None) -> str:
+    """``you, pts/3``, ``cron``, ``git hook``, ``you, nvim``."""
+    source = source or {}
+    kind = str(source.get("kind") or "user")
+    place = source.get("tty") or _client(source)
+    if kind != "user":
+        return f"{kind} {source['via']}" if source.get("via") and kind in ("plugin", "hook") else kind
+    return f"you, {place}" if place else "you"
+
+
+def _client(source: Json) -> str:
+    client = str(source.get("client") or "")
+    return "" if client.startswith("dshctl") else client
+
+
+def you(source: Json | None) -> str:
+    """The same in a running sentence: ``you (pts/3)``."""
+    words = who(source)
+    head, comma, place = words.partition(", ")
+    return f"{head} ({place})" if comma else head
+
+
+def doing(session: Json, now: int) -> str:
+    """``turn 12, step 4, 41 min: bash make test``; nothing while idle."""
+    parts = [f"turn {session['turn']}"] if session.get("turn") else []
+    if session.get("step"):
+        parts.append(f"step {session['step']}")
+    if session.get("since_at"):
+        parts.append(since(session["since_at"], now))
+    words = ", ".join(parts)
+    return f"{words}: {session['doing']}" if session.get("doing") else words
+
+
+def at_moment(ms: int | None, now: int) -> str:
+    return moment(ms, now) if ms else "?"

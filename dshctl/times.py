@@ -1,0 +1,75 @@
+"""Times and durations as people read them: `12:04`, `Nov 28`, `6 min`, `3 d 4 h`.
+
+All take Unix milliseconds (or milliseconds) and the moment that counts as now, so that they are
+the same every time they are asked.
+"""
+
+from __future__ import annotations
+
+import time
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def now_ms() -> int:
+    """Unix time in ms."""
+    return int(time.time() * 1000)
+
+
+def age(ms: float) -> str:
+    """A duration, at most two units: ``0 s``, ``38 s``, ``41 min``, ``5 h 48 min``, ``3 d 4 h``.
+
+    Minutes are never shown with seconds: nobody acts on them.
+    """
+    seconds = max(0, int(ms // 1000))
+    for at, (size, unit) in enumerate(_UNITS):
+        if seconds >= size:
+            return f"{seconds // size} {unit}{_rest(seconds % size, at)}"
+    return "0 s"
+
+
+def _rest(seconds: int, at: int) -> str:
+    if at >= 2:
+        return ""
+    size, unit = _UNITS[at + 1]
+    return f" {seconds // size} {unit}" if seconds >= size else ""
+
+
+def clock(at: int, now: int) -> str:
+    """``12:04`` if it is the same day as now, else ``Nov 28`` (with the year if it isn't this one's)."""
+    then, today = time.localtime(at / 1000), time.localtime(now / 1000)
+    if then[:3] == today[:3]:
+        return f"{then.tm_hour:02}:{then.tm_min:02}"
+    return _date(then, today)
+
+
+def _date(then: time.struct_time, today: time.struct_time) -> str:
+    day = f"{_MONTHS[then.tm_mon - 1]} {then.tm_mday}"
+    return day if then.tm_year == today.tm_year else f"{day} {then.tm_year}"
+
+
+def moment(at: int, now: int) -> str:
+    """The day and the time: ``Nov 30 11:29``."""
+    then = time.localtime(at / 1000)
+    return f"{_date(then, time.localtime(now / 1000))} {then.tm_hour:02}:{then.tm_min:02}"
+
+
+def exact(at: int) -> str:
+    """``12:04:11``."""
+    return time.strftime("%H:%M:%S", time.localtime(at / 1000))
+
+
+def ago(at: int | None, now: int) -> str:
+    """``now`` within a minute, an age within the hour, else the clock."""
+    if at is None:
+        return "-"
+    passed = now - at
+    if passed < 60_000:
+        return "now"
+    return age(passed) if passed < 3_600_000 else clock(at, now)
+
+
+def since(at: int | None, now: int) -> str:
+    """The age of a moment, never negative."""
+    return age(now - at) if at is not None else "?"
