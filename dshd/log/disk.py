@@ -36,6 +36,8 @@ FILE_MODE = 0o600
 DIR_MODE = 0o700
 PIECE = 1024 * 1024  # bytes read at once
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# What file systems without hard links answer.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REPLACE = os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -355,6 +357,29 @@ class Disk:
         self.sync_dir(target.parent)
         if source.parent != target.parent:
             self.sync_dir(source.parent)
+
+    def spare_name(self, path: Path) -> Path:
+        """``path``, or the first of ``path.2``, ``path.3``, ... that is free: nothing is overwritten."""
+        number, free = 1, path
+        while self.exists(free):
+            number += 1
+            free = path.with_name(f"{path.name}.{number}")
+        return free
+
+    def keep_synced(self, path: Path, name: str) -> str:
+        """Give a file a second name in its directory, so that its bytes outlive a rename over it.
+
+        Returns the name, which is ``name`` or one like it. Durability: on return it is on disk.
+        """
+        kept = self.spare_name(path.with_name(name))
+        try:
+            self.calls.link(str(path), str(kept))
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.write_synced(kept, self.pieces(path))
+        self.sync_dir(path.parent)
+        return kept.name
 
     def unlink(self, path: Path) -> None:
         """Remove a file, if it is there. Not durable."""

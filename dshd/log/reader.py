@@ -3,15 +3,21 @@
 A reader holds one piece of 1 MiB and one line. Lines end at 0x0A and nowhere else; what has no end
 for `MAX_LINE` bytes is no line and comes in pieces, so that a gigabyte of zeros is read like
 anything else.
+
+`read_lines` believes nothing, `survey` judges the whole file (`dshd.log.survey`), `scan` gives the
+good events of a log in whatever state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dshd.log.codec import MAX_LINE, BadLine, Event, decode
 from dshd.log.disk import PIECE, Disk, ReadFile
+from dshd.log.survey import Region, Survey
+
+_PROBE = 64 * 1024
 
 
 def read_lines(
@@ -26,10 +32,12 @@ def read_lines(
         yield from _lines(file, start, end)
 
 
-def _lines(file: ReadFile, start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
+def _lines(
+    file: ReadFile, start: int, end: int | None = None, size: int = PIECE
+) -> Iterator[tuple[int, bytes]]:
     offset = start  # of rest
     rest = b""
-    while piece := file.read(offset + len(rest), _count(offset + len(rest), end)):
+    while piece := file.read(offset + len(rest), _count(offset + len(rest), end, size)):
         data = rest + piece if rest else piece
         searched, begin = len(rest), 0
         while (newline := data.find(b"\n", max(begin, searched))) >= 0:
@@ -43,8 +51,8 @@ def _lines(file: ReadFile, start: int, end: int | None) -> Iterator[tuple[int, b
         yield offset, rest
 
 
-def _count(offset: int, end: int | None) -> int:
-    return PIECE if end is None else max(0, min(PIECE, end - offset))
+def _count(offset: int, end: int | None, size: int) -> int:
+    return size if end is None else max(0, min(size, end - offset))
 
 
 def read_header(disk: Disk, path: Path) -> Event | None:
@@ -56,3 +64,70 @@ def read_header(disk: Disk, path: Path) -> Event | None:
             return None
         return event if event.seq == 0 else None
     return None
+
+
+def find(disk: Disk, path: Path, seq: int) -> tuple[int, bytes] | None:
+    """The line of an event and the offset where it begins, or None if there is no such line.
+
+    By bisection: a hundred megabytes cost a dozen reads of 64 KiB.
+    """
+    with disk.open_read(path) as file:
+        for offset, event, line in _good(file, _near(file, seq)):
+            if event.seq >= seq:
+                return (offset, line) if event.seq == seq else None
+    return None
+
+
+def _near(file: ReadFile, seq: int) -> int:
+    """The beginning of a line that is not behind the one of ``seq``, and not far before it."""
+    low, high = 0, file.size
+    while high - low > _PROBE:
+        middle = (low + high) // 2
+        offset, event, _line = next(_good(file, middle), (high, None, b""))
+        if event is None or offset >= high or event.seq > seq:
+            high = middle
+        else:
+            low = offset
+    return low
+
+
+def _good(file: ReadFile, start: int) -> Iterator[tuple[int, Event, bytes]]:
+    """The lines from ``start`` on, which may be inside one, that are whole."""
+    for offset, line in _lines(file, start, size=_PROBE):
+        try:
+            yield offset, decode(line), line
+        except BadLine:
+            continue
+
+
+def survey(
+    disk: Disk, path: Path, *, durable: int = -1, each: Callable[[Event], object] | None = None
+) -> Survey:
+    """Judge the whole file; ``each`` gets the events before the first bad region."""
+    found = Survey(durable)
+    for offset, line in read_lines(disk, path):
+        good = found.feed(offset, line)
+        if good and each and not found.regions:
+            each(good[1])
+    found.finish()
+    return found
+
+
+def scan(
+    disk: Disk, path: Path, *, end: int | None = None, durable: int = -1
+) -> Iterator[tuple[int, Event, bytes] | Region]:
+    """Every good line, as ``(offset, event, line)``, and what is between, in order.
+
+    Each bad `Region` comes once, whole, before the good line that ends it, or last. Reads to byte
+    ``end``, or to the end of the file.
+    """
+    found = Survey(durable)
+    told = 0
+    for offset, line in read_lines(disk, path, end=end):
+        good = found.feed(offset, line)
+        if good:
+            yield from found.regions[told:]
+            told = len(found.regions)
+            yield good[0], good[1], line[good[0] - offset :]
+    found.finish()
+    yield from found.regions[told:]

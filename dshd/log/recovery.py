@@ -7,6 +7,7 @@ disk. Then `dshd.log.survey` judges every line:
   cut off;
 - a *damaged* log, or one from a *newer version*, is not touched. Its good lines are returned, with
   a ``log/gap`` where seqs are missing, so that it can be shown; it can't be continued.
+  `repair` makes a damaged one whole (`dshd.log.repair`).
 
 A *faulted* log is left by `reopen_copy`: the synced prefix goes to a new file, for the old inode's
 page cache may lie. An opening does it by itself if the fault was noted beside the log
@@ -15,22 +16,31 @@ page cache may lie. An opening does it by itself if the fault was noted beside t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 
-from dshd import __version__
 from dshd.errors import Damaged
 from dshd.log import fault
 from dshd.log.codec import Event
 from dshd.log.disk import Disk, LogFile, explained
-from dshd.log.reader import read_lines
-from dshd.log.survey import GAP, Region, Survey
+from dshd.log.reader import scan, survey
+from dshd.log.repair import RepairReport, repair
+from dshd.log.survey import Damage, Region
+from dshd.log.vocabulary import gap_event, why_unsupported
 
-FORMAT_VERSION = 1
-HEADER = "session/header"
-REPAIRED = "log/repaired"
+__all__ = [
+    "Damage",
+    "Opened",
+    "RepairReport",
+    "TornTail",
+    "open_log",
+    "read_log",
+    "reopen_copy",
+    "repair",
+]
 
 Each = Callable[[Event], object]
 
@@ -44,30 +54,6 @@ class TornTail:
     bytes: int
     file: str
     reason: str
-
-
-@attrs.frozen(slots=True)
-class Damage:
-    """A bad region of a damaged log: bytes ``start`` to ``end``, ``end`` exclusive; ``line`` from 1.
-
-    ``first_seq`` to ``last_seq`` are missing: none, if the last is less than the first; all from
-    the first on, if it is None.
-    """
-
-    line: int
-    first_seq: int
-    last_seq: int | None
-    start: int
-    end: int
-    reason: str
-
-    def sentence(self, name: str = "log.jsonl") -> str:
-        """``damaged at line 3000 (bytes 412033-412690 of log.jsonl)``; bytes inclusive, as people count."""
-        return f"damaged at line {self.line} (bytes {self.start}-{max(self.start, self.end - 1)} of {name})"
-
-    @classmethod
-    def of(cls, region: Region) -> Damage:
-        return cls(region.line, region.first, region.last, region.start, region.end, region.reason)
 
 
 @attrs.frozen(slots=True)
@@ -106,7 +92,7 @@ def open_log(
 
     Durability: what is returned or given to ``each`` is on disk, and so is every cut.
     """
-    with explained("open", path):
+    with _told("open", path, disk):
         durable = _leave_fault(disk, path)
         file = disk.open_log(path)
         try:
@@ -127,9 +113,21 @@ def read_log(disk: Disk, path: Path, known_types: frozenset[str], *, each: Each 
     ``torn`` tells what an opening would cut (its ``file`` is empty); ``size`` and ``next_seq``
     leave it out. Durability: none, nothing is synced.
     """
-    with explained("read", path):
+    with _told("read", path, disk):
         note = fault.read(disk, path)
         return _judge(disk, path, None, known_types, each, note.seq if note else -1)
+
+
+@contextlib.contextmanager
+def _told(what: str, path: Path, disk: Disk) -> Iterator[None]:
+    """As `explained`; but a session without its log is a damaged one, not one that doesn't exist."""
+    with explained(what, path):
+        try:
+            yield
+        except FileNotFoundError:
+            if disk.exists(path) or not disk.exists(path.parent):
+                raise
+            raise Damaged(f"session {path.parent.name} is damaged: {path} is missing.") from None
 
 
 def _judge(
@@ -137,37 +135,28 @@ def _judge(
 ) -> Opened:
     events: list[Event] = []
     take = _Known(known, each or events.append)
-    survey = _believe(disk, path, take, durable)
-    damage = tuple(Damage.of(region) for region in survey.damage)
-    torn = survey.torn
+    found = survey(disk, path, durable=durable, each=take)
+    damage, torn = tuple(map(Damage.of, found.damage)), found.torn
     if damage:
-        _show_rest(disk, path, take, damage[0].start, torn.start if torn else None)
-    driven = file if not damage and take.unsupported is None else None
+        _show_rest(disk, path, take, damage[0].start, torn.start if torn else None, durable)
+    if damage or take.unsupported:
+        file = None  # and so nothing is cut
+    size, next_seq = (torn.start, torn.first) if torn else (found.end, found.expected)
     return Opened(
         events,
-        torn.first if torn else survey.expected,
-        torn.start if torn else survey.end,
-        (torn.first if torn else survey.expected) - 1,
-        _tail(disk, path, driven, torn, survey.end) if torn else None,
-        damage[0] if damage else None,
-        take.unsupported,
-        damage,
+        next_seq,
+        size,
+        next_seq - 1,
+        torn=_tail(disk, path, file, torn, found.end) if torn else None,
+        damage=damage[0] if damage else None,
+        unsupported=take.unsupported,
+        regions=damage,
     )
 
 
-def _believe(disk: Disk, path: Path, take: Each, durable: int) -> Survey:
-    """Survey the whole file; ``take`` gets the events before the first bad region."""
-    survey = Survey(durable)
-    for offset, line in read_lines(disk, path):
-        good = survey.feed(offset, line)
-        if good and not survey.regions:
-            take(good[1])
-    survey.finish()
-    return survey
-
-
-def _show_rest(disk: Disk, path: Path, take: Each, start: int, end: int | None) -> None:
-    for item in scan(disk, path, end=end):
+def _show_rest(disk: Disk, path: Path, take: Each, start: int, end: int | None, durable: int) -> None:
+    """Give what is good behind the first damage, which begins at byte ``start``."""
+    for item in scan(disk, path, end=end, durable=durable):
         if isinstance(item, Region):
             if item.last is not None and item.last >= item.first:
                 take(gap_event(item.first, item.last))
@@ -175,44 +164,18 @@ def _show_rest(disk: Disk, path: Path, take: Each, start: int, end: int | None) 
             take(item[1])
 
 
-def gap_event(first: int, last: int, time: int = 0, file: str | None = None) -> Event:
-    """The line that stands for the seqs ``first`` to ``last``, whose bytes are kept in ``file``."""
-    return Event(first, time, GAP, {"first": first, "last": last, "file": file})
-
-
 class _Known:
     """Passes events on and notes the first one that this version can't drive."""
 
     def __init__(self, known: frozenset[str], give: Each) -> None:
-        self._known = known | {GAP, REPAIRED, HEADER}
+        self._known = known
         self._give = give
         self.unsupported: str | None = None
 
     def __call__(self, event: Event) -> None:
-        if self.unsupported is None and (event.seq == 0 or event.type not in self._known):
-            self.unsupported = _why_unsupported(event, self._known)
+        if self.unsupported is None:
+            self.unsupported = why_unsupported(event, self._known)
         self._give(event)
-
-
-def _why_unsupported(event: Event, known: frozenset[str]) -> str | None:
-    if event.seq == 0 and event.type == HEADER:
-        return _why_version(event.data.get("version"))
-    if event.seq == 0 and event.type != GAP:
-        return f'its first event is "{event.type}", not a session header'
-    if event.type in known or event.ignorable:
-        return None
-    return (
-        f'it was written by a newer dshd: event {event.seq} is "{event.type}", '
-        f"which this dshd {__version__} does not know"
-    )
-
-
-def _why_version(version: object) -> str | None:
-    if version == FORMAT_VERSION:
-        return None
-    newer = type(version) is int and version > FORMAT_VERSION
-    side = "it was written by a newer dshd" if newer else "it is older than this dshd, or none of its logs"
-    return f"{side}: its format is {version}, and this dshd {__version__} knows format {FORMAT_VERSION}"
 
 
 # -- the torn tail --------------------------------------------------------------------------------
@@ -225,42 +188,12 @@ def _tail(disk: Disk, path: Path, file: LogFile | None, torn: Region, end: int) 
 
 
 def _cut(disk: Disk, path: Path, file: LogFile, torn: Region, end: int) -> str:
-    spare = spare_name(disk, path.with_name(f"log.torn-{torn.first}"))
+    spare = disk.spare_name(path.with_name(f"log.torn-{torn.first}"))
     disk.write_synced(spare, disk.pieces(path, torn.start, end))
     disk.sync_dir(spare.parent)
     file.truncate(torn.start)
     file.sync()
     return spare.name
-
-
-def spare_name(disk: Disk, path: Path) -> Path:
-    """``path``, or the first of ``path.2``, ``path.3``, ... that is free: nothing kept is overwritten."""
-    number, free = 1, path
-    while disk.exists(free):
-        number += 1
-        free = path.with_name(f"{path.name}.{number}")
-    return free
-
-
-# -- showing --------------------------------------------------------------------------------------
-
-
-def scan(disk: Disk, path: Path, *, end: int | None = None) -> Iterator[tuple[int, Event, bytes] | Region]:
-    """Every good line of a log in whatever state, as ``(offset, event, line)``, and what is between.
-
-    Each bad `Region` comes once, whole, before the good line that ends it. Reads to byte ``end``,
-    or to the end of the file. Bounded memory.
-    """
-    survey = Survey()
-    told = 0
-    for offset, line in read_lines(disk, path, end=end):
-        good = survey.feed(offset, line)
-        if good:
-            yield from survey.regions[told:]
-            told = len(survey.regions)
-            yield good[0], good[1], line[good[0] - offset :]
-    survey.finish()
-    yield from survey.regions[told:]
 
 
 # -- leaving a fault ------------------------------------------------------------------------------
@@ -277,7 +210,7 @@ def reopen_copy(disk: Disk, path: Path, synced_end: int, *, source: LogFile | No
     """
     with explained("reopen", path):
         if source is not None and _is_foreign(disk, path, source):
-            disk.rename_synced(path, spare_name(disk, path.with_name("log.foreign")))
+            disk.rename_synced(path, disk.spare_name(path.with_name("log.foreign")))
         pieces = source.pieces(0, synced_end) if source else disk.pieces(path, 0, synced_end)
         _replace(disk, path, pieces, synced_end)
         fault.forget(disk, path)

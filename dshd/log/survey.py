@@ -25,8 +25,8 @@ from __future__ import annotations
 import attrs
 
 from dshd.log.codec import BadLine, Event, decode
+from dshd.log.vocabulary import after
 
-GAP = "log/gap"
 _START = b'{"seq":'
 # How many beginnings are tried in one bad line. They stand in nested objects, too; in text they
 # are escaped. It bounds the work on hostile bytes, nothing else.
@@ -53,6 +53,30 @@ class Region:
         """Whether it was durable, given the highest ``synced`` of all good lines."""
         extra = self.last is not None and self.last < self.first
         return self.first == 0 or extra or synced >= self.floor
+
+
+@attrs.frozen(slots=True)
+class Damage:
+    """A bad region as it is told: bytes ``start`` to ``end``, ``end`` exclusive; ``line`` from 1.
+
+    ``first_seq`` to ``last_seq`` are missing: none, if the last is less than the first; all from
+    the first on, if it is None.
+    """
+
+    line: int
+    first_seq: int
+    last_seq: int | None
+    start: int
+    end: int
+    reason: str
+
+    def sentence(self, name: str = "log.jsonl") -> str:
+        """``damaged at line 3000 (bytes 412033-412690 of log.jsonl)``; bytes inclusive, as people count."""
+        return f"damaged at line {self.line} (bytes {self.start}-{max(self.start, self.end - 1)} of {name})"
+
+    @classmethod
+    def of(cls, region: Region) -> Damage:
+        return cls(region.line, region.first, region.last, region.start, region.end, region.reason)
 
 
 class Survey:
@@ -130,12 +154,6 @@ class Survey:
     def torn(self) -> Region | None:
         """Where the torn tail begins, if there is one."""
         return next((region for region in self.regions if not region.proven(self.synced)), None)
-
-
-def after(event: Event) -> int:
-    """The seq that must follow this event's."""
-    last = event.data.get("last") if event.type == GAP else None
-    return last + 1 if type(last) is int and last >= event.seq else event.seq + 1
 
 
 def embedded(raw: bytes) -> tuple[int, Event] | None:

@@ -1,0 +1,178 @@
+"""Making a damaged log whole again (SPEC §4.1, step 2).
+
+A new file is written beside the old one. It holds every good line, byte for byte; where seqs are
+missing one ``log/gap {first, last, file}`` line, whose seq is ``first`` and after which ``last`` + 1
+follows: the one jump that readers accept; and at its end ``log/repaired``, which lists the regions.
+Bytes too many (a second writer's lines, garbage between two lines that follow each other) leave no
+gap. A tail that was never acknowledged is left out, as at any opening. The old file keeps its bytes
+under the name ``log.damaged-<seq>``, which is what ``file`` says.
+
+A header that is bad can't be a gap: nothing could be said of the session. It is written anew, from
+what its bytes still tell and else from the most careful values (`salvage`).
+
+Nothing here decides about turns or messages: closing what is open at a gap and holding what was
+pending before it is the session's business, at the next opening.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from dshd.errors import Internal, Invalid, Unsupported
+from dshd.log import fault
+from dshd.log.codec import Event, encode, lossless
+from dshd.log.disk import PIECE, Disk, explained
+from dshd.log.reader import read_header, scan, survey
+from dshd.log.survey import Damage, Region
+from dshd.log.vocabulary import FORMAT_VERSION, HEADER, REPAIRED, after, gap_event, why_unsupported
+
+# (bytes of the bad header, session id, Unix ms) -> the data of a new one
+MakeHeader = Callable[[bytes, str, int], dict[str, Any]]
+
+_MODES = ("read-only", "workspace", "full")
+
+
+@attrs.frozen(slots=True)
+class RepairReport:
+    """What was done: nothing, if ``regions`` is empty.
+
+    ``file`` is the name that the old bytes have now; ``next_seq`` and ``size`` (bytes) are those of
+    the new log; ``header``: whether its header had to be written anew.
+    """
+
+    regions: tuple[Damage, ...] = ()
+    file: str | None = None
+    next_seq: int | None = None
+    size: int | None = None
+    header: bool = False
+
+
+def salvage(raw: bytes, session: str, now: int) -> dict[str, Any]:
+    """The data of a new header from the bytes of the bad one: what still reads like a value is kept.
+
+    What doesn't is as narrow as possible: read-only, in ``/``.
+    """
+    careful = {"name": session, "created": now, "dir": "/", "model": None, "mode": "read-only"}
+    origin = {"parent": None, "seed": None, "origin": "repaired", "depth": 0}
+    data = {**careful, **origin, **_readable(raw), "version": FORMAT_VERSION, "id": session}
+    if data["mode"] not in _MODES:
+        data["mode"] = "read-only"
+    return data
+
+
+def _readable(raw: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(raw.decode("utf-8", "replace"), strict=False)["data"]
+        return {key: lossless(value) for key, value in data.items() if _is_clean([key, value])}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Invalid):
+        return {}
+
+
+def _is_clean(value: Any) -> bool:
+    """No string in it holds what a damaged byte turns into: a control character or U+FFFD."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "\\u00" not in text and "\ufffd" not in text
+
+
+def repair(
+    disk: Disk, path: Path, *, now: int | None = None, make_header: MakeHeader = salvage
+) -> RepairReport:
+    """Put a whole log in the place of the damaged one at ``path``; does nothing to any other.
+
+    Only the owner of the state directory may call it, with the log not open. ``now`` is Unix ms.
+    Raises `Unsupported` for a format that this version doesn't know, `NoSpace` and the like with
+    the old log in place.
+
+    Durability: on return the new log is on disk. A crash leaves either log, and the old bytes.
+    """
+    with explained("repair", path):
+        note = fault.read(disk, path)
+        durable = note.seq if note else -1
+        found = survey(disk, path, durable=durable)
+        if not found.damage:
+            return RepairReport()
+        _refuse_unknown_format(disk, path)
+        kept = disk.keep_synced(path, f"log.damaged-{found.damage[0].first}")
+        end = found.torn.start if found.torn else None
+        build = _Build(disk, path, kept, time.time_ns() // 1_000_000 if now is None else now, make_header)
+        size = _put(disk, path, build.lines(scan(disk, path, end=end, durable=durable)))
+        fault.forget(disk, path)
+        return RepairReport(tuple(build.regions), kept, build.next, size, build.header)
+
+
+def _refuse_unknown_format(disk: Disk, path: Path) -> None:
+    header = read_header(disk, path)
+    why = header and why_unsupported(header, frozenset())
+    if why:
+        raise Unsupported(f"{path} can't be repaired: {why}.")
+
+
+def _put(disk: Disk, path: Path, lines: Iterable[bytes]) -> int:
+    new = path.with_name(f".{path.name}.new")
+    size = disk.write_synced(new, _joined(lines))
+    wrong = survey(disk, new).regions
+    if wrong:
+        raise Internal(f"the repaired log is wrong: {Damage.of(wrong[0]).sentence(new.name)}")
+    disk.rename_synced(new, path)
+    return size
+
+
+def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of about 1 MiB, for fewer writes."""
+    piece = bytearray()
+    for line in lines:
+        piece += line
+        if len(piece) >= PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+class _Build:
+    """The lines of the new log; afterwards ``regions``, ``next`` (seq) and ``header`` tell of it."""
+
+    def __init__(self, disk: Disk, path: Path, kept: str, now: int, make_header: MakeHeader) -> None:
+        self._disk = disk
+        self._path = path
+        self._kept = kept
+        self._now = now
+        self._make_header = make_header
+        self.regions: list[Damage] = []
+        self.next = 0
+        self.header = False
+
+    def lines(self, items: Iterable[tuple[int, Event, bytes] | Region]) -> Iterator[bytes]:
+        for item in items:
+            if isinstance(item, Region):
+                self.regions.append(Damage.of(item))
+                yield from map(self._encode, self._stand_ins(item))
+            else:
+                self.next = after(item[1])
+                yield item[2]
+        yield self._encode(self._repaired())
+
+    def _encode(self, event: Event) -> bytes:
+        self.next = after(event)
+        return encode(event)
+
+    def _stand_ins(self, region: Region) -> Iterator[Event]:
+        if region.first == 0:
+            self.header = True
+            yield Event(0, self._now, HEADER, self._new_header(region))
+        first = max(region.first, 1)
+        if region.last is not None and region.last >= first:
+            yield gap_event(first, region.last, self._now, self._kept)
+
+    def _new_header(self, region: Region) -> dict[str, Any]:
+        raw = self._disk.read_bytes(self._path, region.start, min(region.end, region.start + PIECE))
+        return self._make_header(raw.split(b"\n")[0], self._path.parent.name, self._now)
+
+    def _repaired(self) -> Event:
+        data = {"file": self._kept, "regions": [attrs.asdict(region) for region in self.regions]}
+        return Event(self.next, self._now, REPAIRED, data, synced=self.next - 1)
