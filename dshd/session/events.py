@@ -31,8 +31,6 @@ KNOWN_TYPES: Final = frozenset(
     approval/asked approval/answered abort/requested todo/write log/gap log/repaired
     """.split()
 )
-KNOWN_FAMILIES: Final = ("job/", "subagent/", "schedule/", "hook/")
-
 SOON_TYPES: Final = frozenset(
     ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write")
 )
@@ -51,7 +49,7 @@ def is_soon(type: str) -> bool:
 
 def is_known(type: str) -> bool:
     """Whether this daemon knows what the event means (see SPEC: unknown types)."""
-    return type in KNOWN_TYPES or type.startswith(KNOWN_FAMILIES)
+    return type in KNOWN_TYPES
 
 
 @attrs.frozen(slots=True)

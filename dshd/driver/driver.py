@@ -1,0 +1,199 @@
+"""The driver: one per session, opens turns while there is something to do, and ends each of them.
+
+Its promises:
+
+- **A turn always ends.** Whatever the work ends with, `_close` writes `turn/end`, outside the
+  work's scope; on a full disk from the reserve, or as soon as there is room.
+- **No wake is lost.** "Is anything to be done?" and going idle are one step without a checkpoint;
+  what becomes durable later pokes an idle driver.
+- **An abort works at once.** `cancel` needs no disk. That the turn was aborted is read from the
+  log, so which messages came before and which after is decided there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from dshd.driver import opening, step, turn
+from dshd.driver.history import History
+from dshd.driver.phases import Phase, Work
+from dshd.driver.port import Owner, Services
+from dshd.driver.run import Run
+from dshd.errors import DshError, NoSpace, one_line
+from dshd.model.errors import ModelError
+from dshd.session.closing import Ending, close_turn
+from dshd.session.scratch import Scratch
+from dshd.session.views import IDLE, Activity
+
+log = logging.getLogger(__name__)
+
+ROOM_POLL_S = 1.0
+ENDS_BY_CAUSE = {"user": "aborted", "interrupt": "aborted", "client": "aborted", "shutdown": "interrupted"}
+
+
+class Driver:
+    """``start`` runs a coroutine function in the daemon's session nursery."""
+
+    def __init__(self, owner: Owner, services: Services, start: Callable[..., None]) -> None:
+        self._owner = owner
+        self._services = services
+        self._start = start
+        self._history = History()
+        self.phase = Phase()
+        self.work: Work | None = None
+        self.draining = False
+        self._waits_for_room = False
+
+    # --- from outside, all synchronous
+
+    def poke(self) -> None:
+        """Start working if the phase is idle and there is something to do."""
+        if self.phase.name == "idle" and self._may_open(self._owner.state.runnable):
+            self.phase.on("wake")
+            self._start(self._drive)
+
+    def cancel(self, cause: str, turn: int | None = None) -> bool:
+        """Cancel the activity (of this turn, if given), at once. Whether there was one to cancel."""
+        work = self.work
+        if work is None or (turn is not None and work.turn != turn):
+            return False
+        if work.cancel(cause):
+            self.phase.on("abort")
+        return True
+
+    def stop_at_boundary(self) -> None:
+        """No new turn is opened, and the one that runs ends at its next step boundary."""
+        self.draining = True
+        if self.work is not None:
+            self.work.stop_at_boundary = True
+
+    @property
+    def activity(self) -> Activity:
+        """What status shows."""
+        if self.phase.public == "idle":
+            return IDLE
+        work = self.work
+        if self._waits_for_room:
+            return Activity(self.phase.public, "waiting (disk full)", work.since if work else None, "disk full")
+        if work is None:
+            return Activity(self.phase.public)
+        return Activity(self.phase.public, work.doing, work.since, work.waits)
+
+    # --- the loop
+
+    def _may_open(self, wanted: bool) -> bool:
+        return wanted and self._owner.usable and not self.draining and self._owner.state.turn is None
+
+    async def _drive(self) -> None:
+        try:
+            while self._may_open(self._owner.state.goes_on):
+                await self._one_turn()
+                await trio.lowlevel.checkpoint()
+        except DshError as error:
+            log.warning("session %s: the driver stops: %s", self._owner.state.id, error)
+        finally:
+            self.phase.on("done")
+        self.poke()
+
+    async def _one_turn(self) -> None:
+        opened = await self._open()
+        if opened is None:
+            return
+        self.work = work = Work(opened.turn, stop_at_boundary=self.draining)
+        self.phase.on("next")
+        run = Run(
+            self._owner, self._services, work, self._history, opened.turn, claimed=opened.claimed,
+            notices=(opened.notice,) if opened.notice else (),
+        )  # fmt: skip
+        self._heed_abort(work)
+        ending: Ending | None = Ending(reason="interrupted", cause="shutdown")
+        with work.scope:
+            ending = await self._guarded(run)
+        try:
+            await self._close(run, _by_cause(work, ending))
+        finally:
+            self.work = None
+
+    def _heed_abort(self, work: Work) -> None:
+        """An abort may have come while the turn's beginning was on its way to disk."""
+        turn = self._owner.state.turn
+        if turn is not None and turn.number == work.turn and turn.abort is not None:
+            self.cancel(turn.abort.cause)
+
+    async def _open(self) -> opening.Opened | None:
+        while True:
+            try:
+                return await self._owner.record(opening.open_turn)
+            except NoSpace:
+                await self._room()
+                if not self._may_open(self._owner.state.goes_on):
+                    return None
+
+    async def _guarded(self, run: Run) -> Ending | None:
+        """The work, with every failure turned into the way the turn ends."""
+        try:
+            return await turn.work(run)
+        except ModelError as error:
+            return Ending(reason="error", error=error.to_json(), model=run.call.route if run.call else None)
+        except NoSpace as error:
+            return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
+        except DshError as error:
+            return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
+        except Exception as error:
+            log.exception("session %s: turn %d failed", self._owner.state.id, run.turn)
+            return Ending(reason="error", error={"code": "UNKNOWN", "message": one_line(error)})
+
+    # --- the end
+
+    async def _close(self, run: Run, ending: Ending | None) -> None:
+        """Write what the turn still owes; waits for room if it must.
+
+        Cancellation: only while waiting for room. Durability: `turn/end` is on disk on return,
+        unless the log can't be written at all any more (then recovery writes it).
+        """
+        if ending is None:
+            return
+        ending = attrs.evolve(ending, partial=run.partial())
+        while self._owner.usable:
+            try:
+                await self._owner.record(lambda s: _end(s, run, ending))
+                break
+            except NoSpace:
+                if not self._services.reserve():
+                    await self._room()
+        self._waits_for_room = False
+
+    async def _room(self) -> None:
+        self._waits_for_room = True
+        try:
+            await trio.sleep(ROOM_POLL_S)
+        finally:
+            self._waits_for_room = False
+
+
+def _by_cause(work: Work, ending: Ending | None) -> Ending | None:
+    """The ending of work that was cancelled; of any other, what the work said."""
+    if work.cause is None or ending is None:
+        return ending
+    if work.cause == "fault":
+        return Ending(reason="error", cause="fault", error={"code": "STORAGE", "message": "the disk failed"})
+    return Ending(reason=ENDS_BY_CAUSE.get(work.cause, "aborted"), cause=work.cause)
+
+
+def _end(s: Scratch, run: Run, ending: Ending) -> None:
+    open_turn: Any = s.state.turn
+    if open_turn is None or open_turn.number != run.turn:
+        return
+    results = {id: step.result_of(run, id) for id in open_turn.calls if id in run.finished}
+    if run.work.cause == "user" and open_turn.abort is None:
+        # its own event could not be written when it was asked for
+        s.emit("abort/requested", {"turn": run.turn, "disposition": "keep", "cause": "user", "by": None})
+        open_turn = s.state.turn
+    if open_turn.abort is not None:
+        ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
+    close_turn(s, attrs.evolve(ending, results=results))

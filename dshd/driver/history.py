@@ -1,0 +1,85 @@
+"""The conversation as the model gets it, derived from the surface and kept up step by step.
+
+The history is never stored. Deriving it anew for each step would make the thousandth step dearer
+than the first, so what was derived is kept as long as the surface only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dshd.session.layer import Rows
+from dshd.session.surface import Entry
+
+Neutral = dict[str, Any]
+
+
+class History:
+    """``names``: tool call id -> tool name, for results that the model's side must name."""
+
+    def __init__(self) -> None:
+        self._messages: list[Neutral] = []
+        self._first: int | None = None
+        self._last: int | None = None
+        self._names: dict[str, str] = {}
+
+    def of(self, surface: Rows[Entry]) -> list[Neutral]:
+        """The neutral messages of ``surface``, oldest first (see `model.request`)."""
+        known = len(self._messages)
+        grown = known <= len(surface) and self._matches(surface, known)
+        if not grown:
+            self._messages, self._names, known = [], {}, 0
+        for i in range(known, len(surface)):
+            self._messages.append(self._neutral(surface[i]))
+        if len(surface):
+            self._first, self._last = surface[0].seq, surface[-1].seq
+        return self._messages
+
+    def _matches(self, surface: Rows[Entry], known: int) -> bool:
+        return known == 0 or (surface[0].seq == self._first and surface[known - 1].seq == self._last)
+
+    def _neutral(self, entry: Entry) -> Neutral:
+        for block in entry.data["content"] if entry.type == "assistant/message" else ():
+            if block["type"] == "tool-call":
+                self._names[block["id"]] = block["name"]
+        message = _NEUTRAL[entry.type](entry.data)
+        if entry.type == "tool/result":
+            message["name"] = self._names.get(entry.data["call"], "tool")
+        return message
+
+
+def user(data: Mapping[str, Any]) -> Neutral:
+    return {
+        "role": "user",
+        "content": list(data["content"]),
+        "verb": data.get("verb"),
+        "source": dict(data.get("source") or {}),
+        "turn": data.get("turn"),
+        "step": data.get("step"),
+    }
+
+
+def _assistant(data: Mapping[str, Any]) -> Neutral:
+    return {
+        "role": "assistant",
+        "content": list(data["content"]),
+        "model": data.get("model"),
+        "interrupted": bool(data.get("interrupted")),
+    }
+
+
+def _tool(data: Mapping[str, Any]) -> Neutral:
+    return {
+        "role": "tool",
+        "call": data["call"],
+        "content": list(data["content"]),
+        "is_error": bool(data.get("is_error")),
+    }
+
+
+_NEUTRAL: Final[dict[str, Callable[[Mapping[str, Any]], Neutral]]] = {
+    "user/message": user,
+    "assistant/message": _assistant,
+    "tool/result": _tool,
+}

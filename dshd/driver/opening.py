@@ -1,0 +1,60 @@
+"""How a turn opens and what its steps claim: decisions on a scratch, no IO.
+
+`turn/start` and the claim are one batch, so a crash leaves both or none. What is durable at that
+instant is in the batch; what comes later waits for the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from dshd.session import inbox, queueing
+from dshd.session.events import Message
+from dshd.session.scratch import Scratch
+from dshd.session.who import SYSTEM
+
+RESUME_NOTICE: Final = (
+    "Notice: the daemon was stopped while you worked on this, and has started again. "
+    "Go on from where you were; results above that are marked unknown need a look first."
+)
+
+
+@attrs.frozen(slots=True)
+class Opened:
+    """A turn that has begun. ``claimed``: its first batch; ``notice``: what to tell the model."""
+
+    turn: int
+    claimed: tuple[Message, ...]
+    retry: bool = False
+    notice: str | None = None
+
+
+def open_turn(s: Scratch) -> Opened | None:
+    """Emit `turn/start` and the first claim; None if nothing is to be done (any more)."""
+    if s.state.turn is not None:
+        return None
+    queueing.expire(s)
+    queueing.come_due(s)
+    if not s.state.goes_on:
+        return None
+    number = s.state.last_turn + 1
+    if (resumed := s.state.resume) is not None:
+        s.emit("turn/start", {"turn": number, "retry_of": resumed})
+        return Opened(number, (), retry=True, notice=RESUME_NOTICE)
+    s.emit("turn/start", {"turn": number})
+    return Opened(number, claim(s, first_step=True))
+
+
+def claim(s: Scratch, *, first_step: bool) -> tuple[Message, ...]:
+    """Take what this step takes; what has expired is ended first, unseen."""
+    queueing.expire(s)
+    claimed = inbox.claimable(s.state.queues, first_step=first_step)
+    turn = s.state.turn
+    if claimed and turn is not None:
+        s.emit(
+            "inbox/spliced",
+            {"cause": "claim", "by": dict(SYSTEM), "turn": turn.number, "ops": inbox.claim_ops(claimed)},
+        )
+    return tuple(m for _, m in claimed)

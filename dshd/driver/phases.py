@@ -1,0 +1,75 @@
+"""What a session's driver does: a table of phases, and the scope of the activity that runs.
+
+    idle ──wake──▶ running ──abort──▶ aborting ──done──▶ idle
+      └─maintain─▶ maintenance ──abort──▶ aborting
+
+Rules:
+
+- A session has at most one activity. Its cancel scope covers *work* only (gates, model stream,
+  tool bodies, waits), never the bookkeeping, which must be written whatever happened.
+- Why an activity was cancelled is recorded before its scope is (after it, all cancellations look
+  alike), and the first cause wins.
+- ``wake`` outside of idle changes no phase: the live driver looks by itself, and whoever goes
+  idle asks again in the same step. That is the whole latch.
+- Publicly, ``aborting`` is ``running``: it is what the activity does last.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import trio
+
+PHASES: Final[dict[str, dict[str, str]]] = {
+    "idle": {"wake": "running", "maintain": "maintenance", "close": "closed"},
+    "running": {"wake": "running", "next": "running", "abort": "aborting", "done": "idle"},
+    "maintenance": {"wake": "maintenance", "abort": "aborting", "done": "idle"},
+    "aborting": {"wake": "aborting", "abort": "aborting", "next": "running", "done": "idle"},
+    "closed": {},
+}
+PUBLIC: Final = {"aborting": "running", "closed": "idle"}
+
+
+class IllegalPhase(RuntimeError):
+    """An event that the phase has no exit for; nothing changed."""
+
+
+class Phase:
+    """The machine: `on` changes the phase or raises `IllegalPhase`."""
+
+    def __init__(self) -> None:
+        self.name = "idle"
+
+    def on(self, event: str) -> str:
+        try:
+            self.name = PHASES[self.name][event]
+        except KeyError:
+            raise IllegalPhase(f"{event} while {self.name}") from None
+        return self.name
+
+    @property
+    def public(self) -> str:
+        return PUBLIC.get(self.name, self.name)
+
+
+@attrs.define(eq=False)
+class Work:
+    """The activity of one turn. ``cause``: why it was cancelled; ``doing``: one short line;
+    ``since``: Unix ms; ``waits``: set while it waits for something outside."""
+
+    turn: int
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    cause: str | None = None
+    doing: str | None = None
+    since: int | None = None
+    waits: str | None = None
+    stop_at_boundary: bool = False
+
+    def cancel(self, cause: str) -> bool:
+        """Cancel the work, at once; whether this call was the first."""
+        first = self.cause is None
+        if first:
+            self.cause = cause
+            self.scope.cancel()
+        return first

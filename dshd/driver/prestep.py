@@ -1,0 +1,171 @@
+"""The four gates before a step: claim, system prompt, runtime context, plugins.
+
+The claim is made by whoever decided that there is a next step (`opening.open_turn` for the first
+one, `step.after` for the others), so that asking and taking are one. The other three gates are
+here; an abort cancels all of them. What comes out is one batch: rejections, or `step/start` with
+the messages and the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from dshd.driver import history
+from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver.run import Run
+from dshd.driver.waterfall import Verdict, run_chain
+from dshd.plugins import PreStep
+from dshd.prompt import context as runtime
+from dshd.prompt.assembly import PromptContext, SystemPrompt, assemble
+from dshd.prompt.git import git_info
+from dshd.prompt.instructions import find_instructions
+from dshd.session.events import splice, text_block
+from dshd.session.scratch import Scratch
+from dshd.tools.threads import reading
+
+Json = Mapping[str, Any]
+
+
+async def enter(run: Run) -> Prepared | None:
+    """Pass the gates and open the step; None if no step opens (the turn is to end).
+
+    Cancellation: an abort cancels a gate; the claimed messages are then returned by the closing.
+    Durability: when it returns a request, all that describes it is on disk.
+    """
+    if run.system is None:
+        run.system = await _system_prompt(run)
+    snapshot = await _snapshot(run)
+    proposal = PreStep(run.state.id, run.turn, run.step + 1, tuple(m.to_json() for m in run.claimed))
+    verdict = await run_chain(run.services.plugins, proposal)
+    if not _opens(run, verdict):
+        await run.owner.record(lambda s: _refuse(s, verdict))
+        run.blocked = bool(verdict.rejected)
+        return None
+    extra = _extra(run, snapshot)
+    if verdict.deferred:
+        verdict = attrs.evolve(verdict, messages=())
+    messages = [*verdict.messages, *extra]
+    prepared = await _request(run, messages)
+    opened = await run.owner.record(lambda s: _open_step(s, run, verdict, extra, prepared))
+    return prepared if opened else None
+
+
+def _opens(run: Run, verdict: Verdict) -> bool:
+    """Whether there is a step to take: something to say, or tool results that wait for the model."""
+    if verdict.whole:
+        return False
+    results_wait = run.state.turn is not None and run.state.turn.results_wait
+    said = bool(verdict.messages) and verdict.deferred is None
+    return said or results_wait or bool(run.notices)
+
+
+# --- gates ---------------------------------------------------------------------------------------
+
+
+async def _system_prompt(run: Run) -> SystemPrompt:
+    """Once a turn, so that the static part is byte-identical from call to call."""
+    dir = Path(str(run.state.settings.get("dir") or "/"))
+    found = await reading(find_instructions, dir, run.services.config_dir)
+    guidance = [(spec.name, spec.description.partition("\n")[0]) for spec in run.services.tools.specs()]
+    window = run.call.window if run.call is not None else None
+    return assemble(PromptContext(tools=guidance, instructions=found, window=window))
+
+
+async def _snapshot(run: Run) -> str | None:
+    """The runtime context if it changed since the model last saw it."""
+    dir = Path(str(run.state.settings.get("dir") or "/"))
+    git = await reading(git_info, dir)
+    now = datetime.fromtimestamp(run.services.now() / 1000).astimezone()
+    text = runtime.snapshot(dir, now, git)
+    return text if text != run.state.snapshot else None
+
+
+def _extra(run: Run, snapshot: str | None) -> list[dict[str, Any]]:
+    """Messages that we add, without ids yet: notices, then the runtime context, last of all."""
+    notices = [_system_message(run, text, "notice") for text in run.notices]
+    return notices + ([_system_message(run, snapshot, "context")] if snapshot else [])
+
+
+def _system_message(run: Run, text: str, via: str) -> dict[str, Any]:
+    return {
+        "role": "user",
+        "content": [text_block(text)],
+        "source": {"kind": "system", "via": via},
+        "created": run.services.now(),
+        "wake": False,
+        "verb": "inject",
+    }
+
+
+async def _request(run: Run, messages: Sequence[Json]) -> Prepared:
+    assert run.call is not None
+    assert run.system is not None
+    here = {"turn": run.turn, "step": run.step + 1}
+    past = run.history.of(run.state.surface)
+    said = [history.user({**m, **here}) for m in messages]
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return prepare(run.call, run.system.text, [*past, *said], run.services.tools.specs())
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+
+def _open_step(s: Scratch, run: Run, verdict: Verdict, extra: Sequence[Json], prepared: Prepared) -> bool:
+    """Emit the step's beginning; False if an abort came first (then nothing enters)."""
+    turn = s.state.turn
+    if turn is None or turn.abort is not None:
+        return False
+    _emit_refusals(s, verdict)
+    here = {"turn": run.turn, "step": run.step + 1}
+    s.emit("step/start", here)
+    for message in (*verdict.messages, *extra):
+        s.emit("user/message", {**_with_id(s, message), **here})
+    if prepared.problem is None:
+        emit_request(s, prepared, run.turn, run.step + 1, 1)
+    return True
+
+
+def _with_id(s: Scratch, message: Json) -> dict[str, Any]:
+    """A message as it enters; one that a plugin or we added gets its id now."""
+    if message.get("id"):
+        return dict(message)
+    source = dict(message.get("source") or {"kind": "plugin"})
+    if source.get("kind") == "user":
+        source["kind"] = "plugin"
+    return {**message, "id": s.take_id(), "source": source}
+
+
+def _refuse(s: Scratch, verdict: Verdict) -> None:
+    if s.state.turn is not None and s.state.turn.abort is None:
+        _emit_refusals(s, verdict)
+
+
+def _emit_refusals(s: Scratch, verdict: Verdict) -> None:
+    for by, reason, ids in verdict.rejected:
+        s.emit("step/rejected", {"by": by, "reason": reason, "messages": list(ids)})
+    if verdict.deferred is not None:
+        _defer(s, verdict.deferred)
+
+
+def _defer(s: Scratch, deferred: tuple[str, str, float]) -> None:
+    """Hold what is claimed until its time; then it is back at the front of where it was."""
+    by, reason, seconds = deferred
+    assert s.state.turn is not None
+    until = s.now + round(seconds * 1000)
+    held = [attrs.evolve(m, due=until, home=q, front=True) for q, m in s.state.turn.claimed]
+    if held:
+        data = {
+            "cause": "hold",
+            "by": {"kind": "plugin", "via": by, "reason": reason},
+            "turn": s.state.turn.number,
+            "ops": [splice("held", insert=held)],
+        }
+        s.emit("inbox/spliced", data)
+
+

@@ -1,0 +1,72 @@
+"""The request of a step: what is sent, and the events that say so.
+
+What was sent is a function of the log: `request/header` holds the system prompt, the tools and
+the settings, `request/context` all that the encoder reads of the route, and `request/sent` the
+hash of the bytes. The first two are written only when they differ from the last ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from dshd.model.adapter import PreparedCall
+from dshd.model.errors import ModelError
+from dshd.model.request import ModelRequest, ToolSpec
+from dshd.prompt import tokens
+from dshd.session.scratch import Scratch
+
+
+@attrs.frozen
+class Prepared:
+    """A request ready to go. ``problem``: why it must not be sent, if so (then ``body`` is empty)."""
+
+    call: PreparedCall
+    request: ModelRequest
+    header: dict[str, Any]
+    body: bytes
+    problem: ModelError | None = None
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()
+
+
+def prepare(call: PreparedCall, system: str, messages: Sequence[dict[str, Any]],
+            tools: tuple[ToolSpec, ...]) -> Prepared:  # fmt: skip
+    """Encode one request; a full window or an impossible request becomes its ``problem``."""
+    request = ModelRequest(system, tuple(messages), tools, call.max_tokens)
+    header = {
+        "system": system,
+        "tools": [attrs.asdict(tool) for tool in tools],
+        "settings": {"max_tokens": call.max_tokens},
+    }
+    try:
+        tokens.fits(system, messages, tools, call.window, call.max_tokens)
+        return Prepared(call, request, header, call.adapter.encode(call, request))
+    except ModelError as error:
+        return Prepared(call, request, header, b"", error)
+
+
+def emit_request(s: Scratch, prepared: Prepared, turn: int, step: int, attempt: int) -> None:
+    """The request's events, before the model is called."""
+    if s.state.request_header != prepared.header:
+        s.emit("request/header", prepared.header)
+    context = prepared.call.context()
+    if s.state.request_context != context:
+        s.emit("request/context", context)
+    s.emit(
+        "request/sent",
+        {
+            "turn": turn,
+            "step": step,
+            "attempt": attempt,
+            "sha256": prepared.sha256,
+            "bytes": len(prepared.body),
+            "encoder": prepared.call.adapter.encoder,
+            "profile": prepared.call.profile.name,
+        },
+    )

@@ -1,0 +1,57 @@
+"""What a turn carries from gate to gate while it runs; all of it may be lost in a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from dshd.driver.history import History
+from dshd.driver.phases import Work
+from dshd.driver.port import Owner, Services
+from dshd.model.adapter import PreparedCall
+from dshd.model.blocks import Assembler
+from dshd.prompt.assembly import SystemPrompt
+from dshd.session.events import Message
+from dshd.session.state import State
+from dshd.tools.tool import ToolOutput
+
+
+@attrs.define(eq=False)
+class Run:
+    """``claimed``: the batch of the step to come; ``notices``: system texts that go with it.
+
+    ``finished``: outputs of calls whose results may not be on disk yet, by call id.
+    ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
+    refused the step that was to open.
+    """
+
+    owner: Owner
+    services: Services
+    work: Work
+    history: History
+    turn: int
+    claimed: tuple[Message, ...] = ()
+    notices: tuple[str, ...] = ()
+    step: int = 0
+    capped: bool = False
+    blocked: bool = False
+    assembler: Assembler | None = None
+    call: PreparedCall | None = None
+    system: SystemPrompt | None = None
+    finished: dict[str, ToolOutput] = attrs.field(factory=dict)
+    injects: list[str] = attrs.field(factory=list)
+    seconds: dict[str, float] = attrs.field(factory=dict)
+
+    @property
+    def state(self) -> State:
+        return self.owner.state
+
+    def says(self, doing: str | None, *, waits: str | None = None) -> None:
+        """What status shows from now on."""
+        self.work.doing, self.work.waits = doing, waits
+        self.work.since = self.services.now()
+
+    def partial(self) -> list[dict[str, Any]]:
+        """What has streamed and is worth keeping if the turn ends now."""
+        return self.assembler.interrupted() if self.assembler is not None else []

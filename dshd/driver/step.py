@@ -1,0 +1,303 @@
+"""One step: the model's answer, then the tool calls it asks for.
+
+- Failed attempts are repeated in the same step (`retry.decide`), then on the fallback routes;
+  nothing of a failed attempt reaches the answer, though its chunks stay in the log.
+- The answer and the calls of its first group are one batch: before a tool runs, its `tool/call`
+  is on disk.
+- Call ids are ours (``t<turn>_<step>_<n>``): providers repeat theirs.
+- Results are logged in the model's order. What a tool adds besides goes to ``next-step`` after
+  the whole batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from dshd.driver.chunks import ChunkLog
+from dshd.driver.opening import claim
+from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver.run import Run
+from dshd.model import retry
+from dshd.model.blocks import Assembled, Assembler
+from dshd.model.chunks import Chunk
+from dshd.model.errors import RETRIED, ModelError
+from dshd.session.events import Message, splice, text_block
+from dshd.session.scratch import Scratch
+from dshd.session.who import SYSTEM
+from dshd.tools import scheduler
+from dshd.tools.tool import Call, ToolContext, ToolOutput
+
+WAITS = {"RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider",
+         "EMPTY_RESPONSE": "an empty answer"}  # fmt: skip
+
+
+async def ask(run: Run, prepared: Prepared) -> Assembled:
+    """The model's answer to an open step. Raises `ModelError` once nothing is left to try.
+
+    Cancellation: at any point; what had streamed is in ``run.partial()``.
+    """
+    if prepared.problem is not None:
+        raise prepared.problem
+    routes = list(prepared.call.fallback)
+    failures, attempt = 0, 1
+    while True:
+        run.says(f"model: {prepared.call.route}")
+        try:
+            return await _attempt(run, prepared, attempt)
+        except ModelError as error:
+            failures += 1
+            plan = _plan(run, prepared, error, failures)
+            attempt += 1
+            if isinstance(plan, retry.Quick):
+                await _wait(run, error, attempt, plan.delay_s)
+            elif error.code in RETRIED and routes:
+                prepared, failures = _fall_back(run, prepared, routes.pop(0)), 0
+            else:
+                raise _final(error, plan) from None
+            again = prepared
+            await run.owner.record(lambda s: _sent(s, run, again, attempt))  # noqa: B023 - awaited here
+
+
+def _plan(run: Run, prepared: Prepared, error: ModelError, failures: int) -> Any:
+    return retry.decide(
+        failures,
+        error,
+        now_ms=run.services.now(),
+        patience_s=0.0,
+        rng=run.services.rng,
+        policy=prepared.call.retry,
+    )
+
+
+def _final(error: ModelError, plan: Any) -> ModelError:
+    if isinstance(plan, retry.Fail) and plan.retry_at is not None:
+        error.retry_at = plan.retry_at
+    return error
+
+
+async def _attempt(run: Run, prepared: Prepared, attempt: int) -> Assembled:
+    run.assembler = assembler = Assembler()
+    chunks = ChunkLog(run.owner, run.turn, run.step, attempt)
+
+    async def emit(chunk: Chunk) -> None:
+        assembler.feed(chunk)
+        await chunks.add(chunk)
+
+    await prepared.call.adapter.stream(prepared.call, prepared.body, emit)
+    answer = assembler.result()
+    if not answer.content and not answer.dropped and answer.finish != "max-tokens":
+        raise ModelError("EMPTY_RESPONSE", "the model answered nothing")
+    return answer
+
+
+async def _wait(run: Run, error: ModelError, attempt: int, delay_s: float) -> None:
+    until = run.services.now() + round(delay_s * 1000)
+    data = {"turn": run.turn, "step": run.step, "attempt": attempt, "delay_ms": round(delay_s * 1000),
+            "until": until, **error.to_json()}  # fmt: skip
+    run.owner.post(lambda s: s.emit("llm/retry", data))
+    run.says(f"waiting ({WAITS.get(error.code, 'the provider')}), attempt {attempt}")
+    await trio.sleep(delay_s)
+
+
+def _fall_back(run: Run, prepared: Prepared, route: str) -> Prepared:
+    call = run.services.models.prepare_call(route)
+    request = prepared.request
+    run.call = call
+    return prepare(call, request.system, request.messages, request.tools)
+
+
+def _sent(s: Scratch, run: Run, prepared: Prepared, attempt: int) -> None:
+    if prepared.problem is not None:
+        raise prepared.problem
+    emit_request(s, prepared, run.turn, run.step, attempt)
+
+
+# --- the answer ----------------------------------------------------------------------------------
+
+
+async def keep(run: Run, prepared: Prepared, answer: Assembled) -> list[list[Call]]:
+    """Write the answer down, with the first group's `tool/call`s; the groups of calls to run.
+
+    Durability: both are on disk when it returns.
+    """
+    content, calls = _own_ids(run, answer.content)
+    groups = scheduler.groups(calls, run.services.tools.read_only)
+    run.capped = run.capped or answer.finish == "max-tokens"
+    data: dict[str, Any] = {
+        "turn": run.turn,
+        "step": run.step,
+        "content": content,
+        "model": prepared.call.route,
+        "usage": answer.usage,
+    }
+    if content:
+        await run.owner.record(lambda s: _emit_answer(s, data, groups[0] if groups else ()))
+    run.assembler = None
+    if answer.finish == "content-filter":
+        raise ModelError("CONTENT_FILTERED", "the provider's content filter stopped the answer")
+    return groups
+
+
+def _own_ids(run: Run, content: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Call]]:
+    blocks: list[dict[str, Any]] = []
+    calls: list[Call] = []
+    for block in content:
+        if block["type"] == "tool-call":
+            block = {**block, "id": f"t{run.turn}_{run.step}_{len(calls) + 1}"}
+            calls.append(Call(block["id"], block["name"], block["arguments"]))
+        blocks.append(block)
+    return blocks, calls
+
+
+def _emit_answer(s: Scratch, data: dict[str, Any], first: Sequence[Call]) -> None:
+    s.emit("assistant/message", {k: v for k, v in data.items() if v is not None})
+    if s.state.turn is not None and s.state.turn.abort is None:
+        _emit_calls(s, data["turn"], data["step"], first)
+
+
+def _emit_calls(s: Scratch, turn: int, step: int, group: Sequence[Call]) -> None:
+    for call in group:
+        data = {"turn": turn, "step": step, "call": call.id, "name": call.name, "arguments": call.arguments}
+        s.emit("tool/call", data)
+
+
+# --- tools ---------------------------------------------------------------------------------------
+
+
+async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
+    """Run the groups one after the other. A call that failed is a result, not an error.
+
+    Cancellation: bodies are cancelled; ``run.finished`` holds what had ended.
+    """
+    for n, group in enumerate(groups):
+        started = [call.id for call in group]
+        if n:
+            await run.owner.record(lambda s: _start_group(s, run, group))  # noqa: B023 - awaited here
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not _all_started(run, started):
+            return
+        run.says(_doing(run, group))
+        context = _context(run)
+
+        async def execute(call: Call) -> ToolOutput:
+            began = time.monotonic()
+            output = await run.services.tools.execute(call, context)  # noqa: B023 - joined below
+            run.seconds[call.id] = time.monotonic() - began
+            run.finished[call.id] = output
+            return output  # type: ignore[no-any-return]
+
+        async def deliver(call: Call, output: ToolOutput) -> None:
+            run.injects.extend(output.inject)
+            run.owner.post(lambda s: _emit_result(s, run, call.id))
+
+        await scheduler.run_group(group, execute, deliver)
+
+
+def _start_group(s: Scratch, run: Run, group: Sequence[Call]) -> None:
+    if s.state.turn is not None and s.state.turn.abort is None:
+        _emit_calls(s, run.turn, run.step, group)
+
+
+def _all_started(run: Run, ids: Sequence[str]) -> bool:
+    turn = run.state.turn
+    return turn is not None and all(id in turn.calls and turn.calls[id].started for id in ids)
+
+
+def _doing(run: Run, group: Sequence[Call]) -> str:
+    first = run.services.tools.describe(group[0])
+    return first if len(group) == 1 else f"{first} and {len(group) - 1} more"
+
+
+def result_of(run: Run, id: str) -> dict[str, Any]:
+    """The members of a finished call's `tool/result`."""
+    output = run.finished[id]
+    data: dict[str, Any] = {
+        "content": output.content or [text_block("(no output)")],
+        "is_error": output.is_error,
+        "ms": round(run.seconds.get(id, 0.0) * 1000),
+    }
+    if output.error:
+        data["error"] = {"code": output.error}
+    if output.summary:
+        data["summary"] = output.summary
+    return data
+
+
+def _emit_result(s: Scratch, run: Run, id: str) -> None:
+    turn = s.state.turn
+    if turn is None or id not in turn.calls:
+        return
+    s.emit("tool/result", {"turn": run.turn, "step": run.step, "call": id, **result_of(run, id)})
+    for type, data in run.finished[id].events:
+        s.emit(type, data)
+
+
+def _context(run: Run) -> ToolContext:
+    settings, services = run.state.settings, run.services
+    config = services.config()
+    session_dir = services.readable[0] / run.state.id if services.readable else Path("/nonexistent")
+    return ToolContext(
+        session=run.state.id,
+        name=run.state.name,
+        dir=Path(str(settings.get("dir") or "/")),
+        spill_dir=session_dir / "spill",
+        env=services.environment(run.state),
+        mode=str(settings.get("mode") or "workspace"),
+        net=bool(settings.get("net")),
+        hidden=services.hidden,
+        readable=(session_dir / "spill",),
+        protected=services.protected,
+        rules=services.tool_rules,
+        spawner=services.spawner,
+        todo=run.state.todo,
+        ask=str(settings.get("ask") or "deny"),
+        bash_max=config.tools.bash_max,
+        sandbox=config.tools.sandbox,
+        home=services.home,
+    )
+
+
+# --- and after -----------------------------------------------------------------------------------
+
+
+@attrs.frozen(slots=True)
+class After:
+    """What follows a step: another one with this batch, or the turn's end (`ends`)."""
+
+    ends: bool
+    claimed: tuple[Message, ...] = ()
+
+
+def after(s: Scratch, run: Run) -> After:
+    """End the step; go on if results wait for the model or ``next-step`` holds anything.
+
+    The question, the claim and, if nothing is owed, what the caller emits at the turn's end are
+    one decision: a message that is durable before it joins this turn, any other the next.
+    """
+    for id in list(s.state.turn.calls) if s.state.turn else ():
+        if id in run.finished:  # its own batch failed, for want of room
+            _emit_result(s, run, id)
+    s.emit("step/end", {"turn": run.turn, "step": run.step})
+    _emit_injects(s, run)
+    turn = s.state.turn
+    if turn is None or turn.abort is not None:
+        return After(ends=True)
+    claimed = () if run.work.stop_at_boundary else claim(s, first_step=False)
+    return After(ends=not (turn.results_wait or claimed), claimed=claimed)
+
+
+def _emit_injects(s: Scratch, run: Run) -> None:
+    texts, run.injects = run.injects, []
+    for text in texts:
+        message = Message(
+            id=s.take_id(), content=(text_block(text),), source={**SYSTEM, "kind": "hook"},
+            created=s.now, wake=False, verb="inject",
+        )  # fmt: skip
+        data = {"cause": "send", "by": dict(SYSTEM), "ops": [splice("next-step", insert=[message])]}
+        s.emit("inbox/spliced", data)

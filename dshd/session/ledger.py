@@ -1,0 +1,283 @@
+"""The owner of one session's log: proposals in, decided batches on disk, state and callers after.
+
+The one loop that matters (`Ledger._commit`):
+
+1. take the proposals that wait; decide each in order on a scratch;
+2. write and, if anything in it is *now*, sync the batch;
+3. without a checkpoint: the scratch becomes the state, followers are told, callers wake in order;
+4. whoever is concerned (the driver) looks at the new state.
+
+Nothing is decided while a batch is on its way. If it fails, the scratch is dropped: proposals
+that shared the batch are tried again one by one when the disk is full, and all refused on a
+fault. A proposal that turns out to be a bug is refused alone, and the others are decided anew.
+
+The first batch after an opening begins with what the opening owes: `session/opened`, and the end
+of a turn that a crash left open. A batch that would hold nothing else is not written for a mere
+question: reading never writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+import trio
+
+from dshd.errors import DshError, Faulted, Internal, NoSpace, Stalled
+from dshd.log.writer import LogWriter
+from dshd.session.events import SOON_SYNC_S
+from dshd.session.scratch import Scratch
+from dshd.session.state import State
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+DEADLINE_S = 10.0
+MOST_IN_A_BATCH = 512
+Decide = Callable[[Scratch], T]
+
+
+@attrs.define(eq=False)
+class Proposal(Generic[T]):
+    """Something to be decided. ``done`` is set once it is decided and durable, or refused."""
+
+    decide: Decide[T]
+    done: trio.Event = attrs.field(factory=trio.Event)
+    value: T | None = None
+    error: DshError | None = None
+
+    def settle(self, error: DshError | None = None) -> None:
+        if error is not None:
+            self.error = error
+        self.done.set()
+
+    def unwrap(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+
+class Signal:
+    """Wakes whoever waits for the next change."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def fire(self) -> None:
+        if self._event.statistics().tasks_waiting:
+            self._event.set()
+            self._event = trio.Event()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+@attrs.frozen(kw_only=True)
+class Hooks:
+    """What a ledger calls; all but ``mark`` synchronously, right after a batch.
+
+    ``start`` runs a coroutine function in the session nursery; ``mark`` makes the session's
+    active marker durable; ``tell`` gets (first seq, lines); ``faulted`` a withdrawal's sentence.
+    """
+
+    start: Callable[..., None]
+    now: Callable[[], int]
+    mark: Callable[[], Any]
+    tell: Callable[[int, list[bytes]], None]
+    changed: Callable[[list[Any]], None]
+    faulted: Callable[[Faulted], None]
+
+
+class Ledger:
+    """``prelude`` emits what an opening owes; it is dropped once it is durable."""
+
+    def __init__(self, state: State, writer: LogWriter, hooks: Hooks, prelude: Decide[None] | None) -> None:
+        self.state = state
+        self.writer = writer
+        self.changed = Signal()
+        self.marked = False
+        self.busy = False
+        self._hooks = hooks
+        self._prelude = prelude
+        self._waiting: deque[Proposal[Any]] = deque()
+        self._sync_wanted = False
+        self._sync_armed = False
+
+    # --- proposing
+
+    def post(self, decide: Decide[T]) -> Proposal[T]:
+        """Queue a proposal and go on. Synchronous; what is posted first is decided first."""
+        proposal = Proposal(decide)
+        self._waiting.append(proposal)
+        self._run()
+        return proposal
+
+    async def propose(self, decide: Decide[T]) -> T:
+        """Queue a proposal and wait for its answer, at most `DEADLINE_S`.
+
+        Raises what ``decide`` refused with, `NoSpace`, `Faulted`, or `Stalled` (outcome unknown:
+        the proposal stays queued).
+
+        Cancellation: only the waiting ends; the proposal is decided all the same.
+        Durability: what it emitted is on disk when this returns (*soon* events: written).
+        """
+        proposal = self.post(decide)
+        with trio.move_on_after(DEADLINE_S):
+            await proposal.done.wait()
+        if not proposal.done.is_set():
+            raise Stalled("the disk has not answered for 10 s; whether this was written is not known.",
+                          outcome="unknown")  # fmt: skip
+        return proposal.unwrap()
+
+    async def record(self, decide: Decide[T]) -> T:
+        """`propose` for the driver: shielded, and as patient as the disk is slow."""
+        proposal = self.post(decide)
+        with trio.CancelScope(shield=True):
+            await proposal.done.wait()
+        return proposal.unwrap()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is on its way."""
+        return not self.busy and not self._waiting
+
+    @property
+    def owes(self) -> bool:
+        """Whether the opening still has something to write before anything else."""
+        return self._prelude is not None
+
+    # --- the loop
+
+    def _run(self) -> None:
+        if not self.busy:
+            self.busy = True
+            self._hooks.start(self._write)
+
+    async def _write(self) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                while self._waiting or self._sync_wanted:
+                    await self._one_round()
+            finally:
+                self.busy = False
+        self.changed.fire()
+
+    async def _one_round(self) -> None:
+        if not self._waiting:
+            self._sync_wanted = False
+            await self._sync()
+            return
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
+        await self._commit(batch)
+
+    async def _sync(self) -> None:
+        try:
+            await self.writer.sync()
+        except Faulted as error:
+            self._hooks.faulted(error)
+
+    async def _commit(self, batch: list[Proposal[Any]]) -> None:
+        scratch = self._decide(batch)
+        if not scratch.events:
+            _settle(batch)
+            return
+        try:
+            await self._persist(scratch)
+        except NoSpace as error:
+            await self._one_by_one(batch, error)
+        except Faulted as error:
+            self._hooks.faulted(error)
+            _settle(batch, error)
+        except DshError as error:
+            _settle(batch, error)
+        else:
+            self._fold(scratch, batch)
+
+    async def _one_by_one(self, batch: list[Proposal[Any]], error: NoSpace) -> None:
+        if len(batch) == 1:
+            _settle(batch, error)
+            return
+        for proposal in batch:
+            if proposal.error is None:
+                await self._commit([proposal])
+            else:
+                proposal.settle()
+
+    async def _persist(self, scratch: Scratch) -> None:
+        if scratch.state.active and not self.marked:
+            await self._hooks.mark()
+            self.marked = True
+        await self.writer.append(b"".join(scratch.lines), scratch.state.seq, sync=scratch.urgent)
+
+    def _fold(self, scratch: Scratch, batch: list[Proposal[Any]]) -> None:
+        self.state = scratch.merge()
+        self._prelude = None
+        self._hooks.tell(scratch.events[0].seq, scratch.lines)
+        _settle(batch)
+        if not scratch.urgent:
+            self._arm_sync()
+        self._hooks.changed(scratch.events)
+        self.changed.fire()
+
+    # --- deciding
+
+    def _decide(self, batch: list[Proposal[Any]]) -> Scratch:
+        """A scratch on which every proposal of the batch was decided, in order."""
+        while True:
+            scratch = self._fresh()
+            owed = len(scratch.events)
+            if all(_decide_one(scratch, p) for p in batch if p.error is None):
+                break
+        if len(scratch.events) == owed and self._base_turn() is None:
+            scratch = self._blank()
+        return scratch
+
+    def _base_turn(self) -> object:
+        return self.state.turn if self._prelude is not None else None
+
+    def _blank(self) -> Scratch:
+        return Scratch(self.state, self._hooks.now(), self.writer.synced)
+
+    def _fresh(self) -> Scratch:
+        scratch = self._blank()
+        if self._prelude is not None:
+            self._prelude(scratch)
+        return scratch
+
+    # --- soon events
+
+    def _arm_sync(self) -> None:
+        if not self._sync_armed:
+            self._sync_armed = True
+            self._hooks.start(self._sync_later)
+
+    async def _sync_later(self) -> None:
+        try:
+            await trio.sleep(SOON_SYNC_S)
+        finally:
+            self._sync_armed = False
+        if self.writer.fault is None and self.writer.size > self.writer.synced_size:
+            self._sync_wanted = True
+            self._run()
+
+
+def _decide_one(scratch: Scratch, proposal: Proposal[Any]) -> bool:
+    """Decide one; False if the scratch is spoilt and all must be decided anew without it."""
+    before = len(scratch.events)
+    try:
+        proposal.value = proposal.decide(scratch)
+    except DshError as error:
+        proposal.error = error
+    except Exception:
+        log.exception("a proposal failed")
+        proposal.error = Internal("this is a bug in dshd; its log has the details.", outcome="not-written")
+        return False
+    return proposal.error is None or len(scratch.events) == before
+
+
+def _settle(batch: list[Proposal[Any]], error: DshError | None = None) -> None:
+    for proposal in batch:
+        proposal.settle(None if proposal.error is not None else error)

@@ -1,0 +1,556 @@
+"""A session as the control room sees it: everything one can ask of it, in the protocol's shapes.
+
+A session owns a `Ledger` (its state and its log) and a `Driver`. Each method here is: decide on a
+scratch, wait for the disk, answer with a view. A session whose log can't be written is *broken*:
+it can be looked at, every change is refused with the sentence that names the way out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from dshd import wire
+from dshd.driver.driver import Driver
+from dshd.driver.port import Services
+from dshd.errors import Conflict, Denied, DshError, Faulted, Internal, Invalid, NotFound, Stalled
+from dshd.log.codec import Event
+from dshd.log.writer import LogWriter
+from dshd.session import closing, inbox, queueing, sending, views
+from dshd.session.events import Queue
+from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
+from dshd.session.scratch import Scratch
+from dshd.session.state import State
+from dshd.session.views import Activity
+from dshd.session.who import Peer
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+CLOCK_LOOK_S: Final = 30.0  # how long a wall clock that jumps can go unnoticed
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What a session needs of the daemon. ``boot`` names this run of it."""
+
+    services: Services
+    start: Callable[..., None]
+    mark: Callable[[str], Any]
+    unmark: Callable[[str], Any]
+    on_lines: Callable[[str, int, list[bytes]], None]
+    on_reset: Callable[[str, int], None]
+    on_change: Callable[[Session], None]
+    boot: str
+    version: str
+
+
+@attrs.frozen(slots=True)
+class Broken:
+    """Why a session can't be driven: ``word`` is damaged, faulted or unsupported."""
+
+    word: str
+    error: DshError
+
+
+class Session:
+    """``partial``: what the open step of a crashed turn had streamed."""
+
+    def __init__(
+        self,
+        id: str,
+        state: State,
+        writer: LogWriter | None,
+        around: Surroundings,
+        *,
+        broken: Broken | None = None,
+        partial: Sequence[Mapping[str, Any]] = (),
+        found: str = "clean",
+        marked: bool = False,
+        refold: Callable[[int], State] | None = None,
+    ) -> None:
+        self.id = id
+        self.broken = broken
+        self._around = around
+        self._state = state
+        self._refold = refold
+        self._clock_watched = False
+        self.driver = Driver(self, around.services, around.start)
+        self.ledger: Ledger | None = None
+        if writer is not None:
+            self.ledger = Ledger(state, writer, self._hooks(), self._prelude(partial, found))
+            self.ledger.marked = marked
+
+    # --- what the driver needs (driver.port.Owner)
+
+    @property
+    def state(self) -> State:
+        return self.ledger.state if self.ledger is not None else self._state
+
+    @property
+    def usable(self) -> bool:
+        return self.broken is None
+
+    def post(self, decide: Callable[[Scratch], object]) -> object:
+        return self._writable().post(decide)
+
+    async def record(self, decide: Callable[[Scratch], Any]) -> Any:
+        return await self._writable().record(decide)
+
+    # --- after each batch
+
+    def _hooks(self) -> Hooks:
+        around = self._around
+        return Hooks(
+            start=around.start,
+            now=around.services.now,
+            mark=lambda: around.mark(self.id),
+            tell=lambda first, lines: around.on_lines(self.id, first, lines),
+            changed=self._changed,
+            faulted=self._faulted,
+        )
+
+    def _changed(self, events: list[Event]) -> None:
+        """Look at the new state: heed aborts, start the driver, watch the clock, close a run."""
+        turn = self.state.turn
+        if turn is not None and turn.abort is not None:
+            self.driver.cancel(turn.abort.cause, turn.number)
+        self.driver.poke()
+        self._watch_clock()
+        self._close_if_run()
+        self._around.on_change(self)
+
+    def _faulted(self, error: Faulted) -> None:
+        """The disk failed: what was not synced is withdrawn, running work is cancelled at once."""
+        self.broken = Broken("faulted", error)
+        self.driver.cancel("fault")
+        if self.ledger is not None and self._refold is not None:
+            synced = self.ledger.writer.synced
+            try:
+                self.ledger.state = self._refold(synced)
+            except DshError as unreadable:
+                log.error("session %s: %s", self.id, unreadable)
+            self._around.on_reset(self.id, synced)
+        self._around.on_change(self)
+
+    def _prelude(self, partial: Sequence[Mapping[str, Any]], found: str) -> Callable[[Scratch], None]:
+        around = self._around
+
+        def prelude(s: Scratch) -> None:
+            s.emit("session/opened", {"boot": around.boot, "version": around.version, "found": found})
+            go_on = around.services.config().recovery.continue_interrupted
+            closing.recover(s, partial, go_on)
+
+        return prelude
+
+    # --- life
+
+    async def start(self) -> None:
+        """Go on where the last daemon stopped: close what a crash left open, then drive.
+
+        Durability: the closing is on disk before the driver starts.
+        """
+        if self.ledger is None or self.broken is not None:
+            return
+        if self.state.turn is not None:
+            await self.ledger.record(lambda s: None)
+        await self.ledger.record(queueing.expire)
+        self.driver.poke()
+        self._watch_clock()
+
+    def _watch_clock(self) -> None:
+        if not self._clock_watched and inbox.next_moment(self.state.queues) is not None and self.usable:
+            self._clock_watched = True
+            self._around.start(self._clock)
+
+    async def _clock(self) -> None:
+        """Move what comes due and end what expires, by the wall clock, however it jumps."""
+        try:
+            while self.ledger and self.usable:
+                moment = inbox.next_moment(self.state.queues)
+                if moment is None:
+                    break
+                wait = max(0.0, (moment - self._around.services.now()) / 1000)
+                with trio.move_on_after(min(wait, CLOCK_LOOK_S)):
+                    await self.ledger.changed.wait()
+                if moment <= self._around.services.now():
+                    await self.ledger.record(_tick)
+        except DshError as error:
+            log.warning("session %s: due messages wait: %s", self.id, error)
+            await trio.sleep(1)
+        finally:
+            self._clock_watched = False
+        self._watch_clock()
+
+    def _close_if_run(self) -> None:
+        state = self.state
+        if state.settings.get("run") and not state.closed and state.turn is None and self.ledger:
+            self.ledger.post(_close_run) if _run_is_over(state) else None
+
+    def _writable(self) -> Ledger:
+        if self.broken is not None:
+            raise self.broken.error
+        if self.ledger is None:
+            raise Internal(f"session {self.id} has no log")
+        return self.ledger
+
+    def _guard(self, peer: Peer) -> Ledger:
+        """The ledger, for a peer that may change this session."""
+        if peer.kind == "agent" and peer.session != self.id:
+            raise Denied(f"a tool of another session may not change {self.state.name}.")
+        return self._writable()
+
+    def _guard_person(self, peer: Peer) -> Ledger:
+        if peer.kind == "agent":
+            raise Denied("a tool may read and send to its own session, and nothing else.")
+        return self._writable()
+
+    # --- what it does now
+
+    @property
+    def activity(self) -> Activity:
+        return self.driver.activity
+
+    @property
+    def size(self) -> int:
+        return self.ledger.writer.size if self.ledger is not None else 0
+
+    @property
+    def word(self) -> str | None:
+        return self.broken.word if self.broken else None
+
+    def show(self) -> Json:
+        return views.session(self.state, self.activity, size=self.size, broken=self.word)
+
+    # --- saying something
+
+    async def send(self, p: wire.SendParams, peer: Peer) -> Json:
+        """Say something. Durability: the receipt means it is on disk. See `sending`."""
+        ledger = self._guard(peer)
+        queue, wake = p.intent()
+        if queue == "held":
+            raise Invalid("a message can't be sent to held directly @ $.queue")
+        send = sending.Send(
+            verb=p.verb or sending.verb_of(queue, wake),
+            queue=queue,  # type: ignore[arg-type]
+            wake=wake,
+            content=sending.content_of(p.text, p.content),
+            source=peer.source(p.as_),
+            key=p.key,
+            tag=p.tag,
+            first=p.first,
+            if_idle=p.if_idle,
+            if_empty=p.if_empty,
+            if_turn=p.if_turn,
+        )
+        return await self._send(ledger, send)
+
+    async def _send(self, ledger: Ledger, send: sending.Send) -> Json:
+        limit = self._around.services.config().inbox.max_pending
+        activity, idle = self.activity, self.activity.phase == "idle"
+        receipt = await ledger.propose(lambda s: sending.decide(s, send, limit))
+        starts = idle and receipt["state"] == "pending" and self.state.runnable and receipt["position"] == 1
+        if starts and receipt["turn"] is None:
+            receipt["turn"] = self.state.last_turn + 1
+        receipt["waits_for"] = activity.doing
+        receipt["phase"] = activity.phase
+        receipt["warning"] = "stopping" if self.driver.draining else None
+        return receipt
+
+    async def interrupt(self, p: wire.InterruptParams, peer: Peer) -> Json:
+        """One event: the activity that runs now is aborted, and the text is next."""
+        ledger = self._guard_person(peer)
+        send = sending.Send(
+            verb="followup",
+            queue="next-turn",
+            wake=True,
+            content=sending.content_of(p.text, p.content),
+            source=peer.source(p.as_),
+            key=p.key,
+            tag=p.tag,
+            interrupts=True,
+            then_park=p.keep,
+        )
+        return await self._send(ledger, send)
+
+    # --- stopping and going on
+
+    async def abort(self, p: wire.AbortParams, peer: Peer) -> Json:
+        """Stop the running activity; answers when it has ended.
+
+        The work is cancelled at once, before the disk is asked. Raises `Conflict` (another turn
+        runs than the one named) and `Stalled` after 10 s (the stopping goes on).
+        """
+        ledger = self._guard_person(peer)
+        running, doing = self.state.turn, self.activity.doing
+        if p.turn is not None and (running is None or running.number != p.turn):
+            now = f"turn {running.number} runs" if running else "no turn runs"
+            raise Conflict(f"not aborted: {self.state.name} doesn't run turn {p.turn}; {now}.",
+                           outcome="not-written")  # fmt: skip
+        proposal = ledger.post(lambda s: _abort(s, p, peer))
+        if running is not None:
+            self.driver.cancel("user", running.number)
+        with trio.move_on_after(DEADLINE_S):
+            await proposal.done.wait()
+            answer = proposal.unwrap()
+            await self._ended(answer["turn"])
+            return self._aborted(answer, doing)
+        raise Stalled("the turn is stopped, but the disk has not answered for 10 s.", outcome="unknown")
+
+    async def _ended(self, turn: int | None) -> None:
+        ledger = self._writable()
+        while turn is not None and self.state.turn is not None and self.state.turn.number == turn:
+            await ledger.changed.wait()
+            if self.broken is not None:
+                return
+
+    def _aborted(self, answer: Json, doing: str | None) -> Json:
+        state = self.state
+        ended = state.turns.get(answer["turn"]) if answer["turn"] is not None else None
+        return {
+            "type": "aborted",
+            "exit": 0,
+            "session": self.id,
+            "name": state.name,
+            "turn": answer["turn"],
+            "doing": doing if answer["turn"] is not None else None,
+            "outcome": ended.reason if ended else None,
+            "started_at": ended.started_at if ended else None,
+            "ended_at": ended.ended_at if ended else None,
+            "cleared": answer["cleared"],
+            "parked": views.parked(state),
+        }
+
+    async def wake(self, p: wire.WakeParams, peer: Peer) -> Json:
+        """Unpark, or release a held message; says what runs now."""
+        ledger = self._guard_person(peer)
+        by = peer.source()
+        if p.message is not None:
+            id = p.message
+            await ledger.propose(lambda s: queueing.release(s, id, by))
+            return {"type": "woken", "exit": 0, **self._about(), "released": [id], "unparked": None}
+        was = views.parked(self.state)
+        did = await ledger.propose(lambda s: _wake(s, by))
+        return {"type": "woken", "exit": 0, **self._about(), "released": [], "unparked": was if did else None}
+
+    def _about(self) -> Json:
+        state = self.state
+        runs = state.turn is not None or state.runnable
+        return {
+            "session": self.id,
+            "name": state.name,
+            "runs": runs,
+            "turn": state.turn.number if state.turn else (state.last_turn + 1 if runs else None),
+            "pending": {queue: len(state.queues[queue]) for queue in state.queues},
+        }
+
+    # --- waiting
+
+    async def wait_message(self, id: str, *, stay: bool = False) -> Json:
+        """The result of a message, once it has ended; at once when only a person can move it on.
+
+        Cancellation: at any time, nothing is changed.
+        """
+        began = trio.current_time()
+        while True:
+            if id not in self.state.receipts:
+                raise NotFound(f'no message "{id}"', hint=f"dshctl queue -s {self.state.name}")
+            waited = round((trio.current_time() - began) * 1000)
+            result = views.settled(self.state, id, waited)
+            if result is None:
+                result = self._stuck(id, waited, stay)
+            if result is not None:
+                return result
+            await self._next_change()
+
+    async def wait_idle(self, *, stay: bool = False) -> Json:
+        """A result with exit 0 once nothing runs and nothing is runnable; 18 if messages are parked."""
+        began = trio.current_time()
+        while True:
+            if self.broken is not None:
+                raise self.broken.error
+            if self._rests:
+                waiting = self.state.pending - len(self.state.queues["held"])
+                code = 18 if self.state.parked and waiting else 0
+                if code == 0 or not stay:
+                    waited = round((trio.current_time() - began) * 1000)
+                    last = self.state.turns.get(self.state.last_turn)
+                    return views.result(self.state, message=None, turn=last, exit=code, waited_ms=waited)
+            await self._next_change()
+
+    @property
+    def _rests(self) -> bool:
+        quiet = self.ledger is None or self.ledger.idle
+        return quiet and self.activity.phase == "idle" and self.state.turn is None and not self.state.runnable
+
+    def _stuck(self, id: str, waited: int, stay: bool) -> Json | None:
+        """The result of a message that can't end by itself any more."""
+        if self.broken is not None:
+            return views.result(self.state, message=id, turn=None, exit=7, waited_ms=waited)
+        found, state = self.state.receipts[id], self.state
+        if stay or found.state not in ("pending", "held"):
+            return None
+        person = found.queue == "held" and found.message.due is None
+        if person or state.parked is not None or (self._rests and found.queue != "held"):
+            return views.result(state, message=id, turn=None, exit=18, waited_ms=waited)
+        return None
+
+    async def _next_change(self) -> None:
+        if self.ledger is None:
+            await trio.sleep_forever()
+        else:
+            await self.ledger.changed.wait()
+
+    # --- the queue
+
+    def queue_ls(self, queue: Queue | None = None) -> Json:
+        state = self.state
+        rows = [
+            views.queued(state, m)
+            for q in ("next-step", "next-turn", "held")
+            if queue in (None, q)
+            for m in state.queues[q]  # type: ignore[index]
+        ]
+        return {"type": "queue", "session": self.show(), "messages": rows}
+
+    def queue_show(self, id: str) -> Json:
+        queueing.waiting(self.state, id)
+        return views.message(self.state, id)
+
+    async def queue_change(self, op: str, ids: Sequence[str], peer: Peer) -> Json:
+        """``op``: first, last, promote, demote or rm."""
+        ledger, by = self._guard_person(peer), peer.source()
+        if op == "rm":
+            await ledger.propose(lambda s: queueing.remove(s, ids, by))
+        else:
+            await ledger.propose(lambda s: queueing.move(s, op, ids, by))
+        return {"type": "queue", "session": self.show(), "messages": [self.message(id) for id in ids]}
+
+    async def queue_edit(self, p: wire.QueueEditParams, peer: Peer) -> Json:
+        ledger, by = self._guard_person(peer), peer.source()
+        content = sending.content_of(p.text, p.content)
+        await ledger.propose(lambda s: queueing.edit(s, p.message, content, p.version, by))
+        return self.message(p.message)
+
+    async def queue_clear(self, queue: Queue | None, peer: Peer) -> Json:
+        ledger, by = self._guard_person(peer), peer.source()
+        ids = await ledger.propose(lambda s: queueing.clear(s, queue, by))
+        return {"type": "queue", "session": self.show(), "messages": [self.message(id) for id in ids]}
+
+    # --- looking
+
+    def message(self, id: str) -> Json:
+        if id not in self.state.receipts:
+            raise NotFound(f'no message "{id}"', hint=f"dshctl queue -s {self.state.name}")
+        return views.message(self.state, id)
+
+    def why(self, id: str) -> Json:
+        self.message(id)
+        return views.why(self.state, id, self.activity)
+
+    def answer(self, message: str | None, n: int) -> Json:
+        """The result of a message, or of the n-th newest turn that has an answer (from 1)."""
+        if message is not None:
+            self.message(message)
+            result = views.settled(self.state, message)
+            return result or views.result(self.state, message=message, turn=None, exit=18)
+        ended = sorted((t for _, t in self.state.turns.items() if t.answer), key=lambda t: -t.number)
+        if len(ended) < n:
+            raise NotFound(f"{self.state.name} has no answer yet.", hint=f"dshctl log -s {self.state.name}")
+        turn = ended[n - 1]
+        return views.result(self.state, message=turn.members[0] if turn.members else None, turn=turn)
+
+    # --- as a thing
+
+    async def change(self, values: Mapping[str, Any], peer: Peer) -> Json:
+        """Set settings; what is None is unset."""
+        ledger, by = self._guard_person(peer), peer.source()
+        await ledger.propose(lambda s: s.emit("session/changed", {"set": dict(values), "by": by}))
+        return self.show()
+
+    async def close(self, clear: bool, peer: Peer) -> Json:
+        """Close it. Raises `Conflict` while it runs or holds messages, unless ``clear``."""
+        ledger, by = self._guard_person(peer), peer.source()
+        if clear:
+            await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
+        await ledger.propose(lambda s: _close(s, by))
+        return self.show()
+
+    async def reopen(self, peer: Peer) -> Json:
+        ledger, by = self._guard_person(peer), peer.source()
+        await ledger.propose(lambda s: s.emit("session/reopened", {"by": by}) if s.state.closed else None)
+        return self.show()
+
+    # --- the end of the daemon
+
+    async def drain(self) -> None:
+        """Wait until the running turn has ended and all that was asked is written."""
+        while self.activity.phase != "idle" or (self.ledger is not None and not self.ledger.idle):
+            await self._next_change()
+
+    def let_go(self) -> None:
+        """Close the log's file. The session must not be used afterwards."""
+        if self.ledger is not None:
+            self.ledger.writer.close()
+
+    async def settle_marker(self) -> None:
+        """Take the active marker away when the next start has nothing to do here."""
+        ledger = self.ledger
+        if ledger is not None and ledger.marked and ledger.idle and not self.state.active:
+            ledger.marked = False
+            await self._around.unmark(self.id)
+
+
+# --- decisions ---------------------------------------------------------------------------------------
+
+
+def _tick(s: Scratch) -> None:
+    queueing.expire(s)
+    queueing.come_due(s)
+
+
+def _abort(s: Scratch, p: wire.AbortParams, peer: Peer) -> Json:
+    turn, by = s.state.turn, peer.source()
+    if turn is not None and p.turn is not None and turn.number != p.turn:
+        raise Conflict(f"not aborted: turn {turn.number} runs now.", outcome="not-written")
+    if turn is not None:
+        data = {"turn": turn.number, "disposition": p.disposition, "cause": "user", "by": by}
+        s.emit("abort/requested", data | ({"reason": p.reason} if p.reason else {}))
+    cleared = queueing.clear(s, None, by) if p.disposition == "clear" else []
+    return {"turn": turn.number if turn else None, "cleared": cleared}
+
+
+def _wake(s: Scratch, by: Mapping[str, Any]) -> bool:
+    """Emit `driver/woken` if that changes anything."""
+    state = s.state
+    waits = bool(state.queues["next-turn"]) or any(m.wake for m in state.queues["next-step"])
+    if state.parked is None and (state.turn is not None or state.runnable or not waits):
+        return False
+    s.emit("driver/woken", {"by": dict(by)})
+    return True
+
+
+def _close(s: Scratch, by: Mapping[str, Any]) -> None:
+    state = s.state
+    if state.closed:
+        return
+    if state.turn is not None:
+        raise Conflict(f"not closed: {state.name} runs turn {state.turn.number}.",
+                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
+    if state.pending:
+        raise Conflict(f"not closed: {state.name} holds {state.pending} messages.",
+                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
+    s.emit("session/closed", {"by": dict(by)})
+
+
+def _run_is_over(state: State) -> bool:
+    return state.last_turn > 0 and state.turn is None and not state.pending and state.resume is None
+
+
+def _close_run(s: Scratch) -> None:
+    if not s.state.closed and _run_is_over(s.state):
+        s.emit("session/closed", {"by": {"kind": "system", "via": "run"}})
