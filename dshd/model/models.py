@@ -3,65 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
+import attrs
+
+from dshd.errors import NotConfigured
 from dshd.model.adapter import Adapter, PreparedCall
 from dshd.model.credentials import Credentials
+from dshd.model.discovery import first_model, ollama_with_tools
 from dshd.model.errors import ModelError
-from dshd.model.profiles import profile_for
+from dshd.model.http import Http
+from dshd.model.openai import OpenAI
+from dshd.model.profiles import Profile, profile_for
 from dshd.model.rehearsal import Rehearsal
-from dshd.model.routes import BUILT_IN, Route
+from dshd.model.request import ModelRequest
+from dshd.model.routes import Ask, Choice, Route, choose_route, find, rehearsal_or_nothing, table_of
 
 
 class Models:
-    """``routes`` are the configured ones, over the built-in ones. ``env`` is the daemon's environment.
+    """``routes``: the config's ``[routes]`` (name to table); ``default``: its ``model``.
 
-    ``config_dir`` is where stored keys are; ``idle_timeout`` and ``patience`` in s.
+    ``env`` is the daemon's environment, ``config_dir`` holds stored keys; ``idle_timeout`` and
+    ``patience`` in s. Making one imports no HTTP library and opens nothing.
     """
 
     def __init__(
         self,
-        routes: Mapping[str, Route] | None = None,
+        routes: Mapping[str, object] | None = None,
         *,
+        default: str | None = None,
         env: Mapping[str, str] | None = None,
         config_dir: Path | None = None,
         idle_timeout: float = 300.0,
         patience: float = 6 * 3600.0,
     ) -> None:
-        self.routes: dict[str, Route] = {**BUILT_IN, **(routes or {})}
         self._env = env or {}
         self._config_dir = config_dir
-        self._idle_timeout = idle_timeout
-        self._patience = patience
-        self._adapters: dict[str, Adapter] = {"rehearsal": Rehearsal()}
+        self._http = Http()
+        self._adapters: dict[str, Adapter] = {"rehearsal": Rehearsal(), "openai": OpenAI(self._http)}
+        self.configure(routes, default=default, idle_timeout=idle_timeout, patience=patience)
 
-    def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
-        """Pins everything one call needs. `ModelError` ``NO_ADAPTER`` or ``MISSING_CREDENTIAL``."""
-        found = self.routes.get(route)
-        if found is None:
-            raise ModelError("NO_ADAPTER", f'there is no route "{route}"', hint="dshctl models")
-        adapter = self._adapters.get(found.adapter)
+    def configure(
+        self,
+        routes: Mapping[str, object] | None,
+        *,
+        default: str | None = None,
+        idle_timeout: float = 300.0,
+        patience: float = 6 * 3600.0,
+    ) -> None:
+        """Take a reloaded config. Calls that are prepared already keep what they have.
+
+        Raises `NotConfigured` and changes nothing if a route's ``profile`` has a flag that doesn't exist.
+        """
+        table = table_of(routes, self._env)
+        for route in table.values():
+            _check_profile(route)
+        self.routes, self.default = table, default
+        self._idle_timeout, self._patience = idle_timeout, patience
+
+    def prepare_call(self, ref: str, *, patience: float | None = None) -> PreparedCall:
+        """Pins everything one call needs. `ModelError` ``NO_ADAPTER`` or ``MISSING_CREDENTIAL``.
+
+        ``ref`` is a session's model: ``ROUTE`` or ``ROUTE/MODEL``.
+        """
+        route = find(ref, self.routes)
+        if route is None:
+            raise ModelError("NO_ADAPTER", f'there is no route "{ref}"', hint="dshctl models")
+        adapter = self._adapters.get(route.adapter)
         if adapter is None:
-            raise ModelError(
-                "NO_ADAPTER", f'route "{route}" wants adapter {found.adapter!r}, which is not here'
-            )
-        credentials = self.credentials(found)
+            raise ModelError("NO_ADAPTER", f'route "{ref}": there is no adapter {route.adapter!r}')
+        if not route.model:
+            raise ModelError("NO_ADAPTER", f'route "{ref}" names no model', hint=f"--model {ref}/MODEL")
+        credentials = self.credentials(route)
         credentials.check()
         return PreparedCall(
-            route=route,
+            route=ref,
             adapter=adapter,
-            model=found.model,
-            base_url=found.base_url,
-            max_tokens=found.max_tokens,
-            window=found.context_window,
-            profile=profile_for(found.model, found.profile),
+            model=route.model,
+            base_url=route.base_url,
+            max_tokens=route.max_tokens,
+            window=route.context_window,
+            profile=profile_for(route.model, route.profile),
             credentials=credentials,
             idle_timeout=self._idle_timeout,
             patience=self._patience if patience is None else patience,
-            fallback=tuple(found.fallback),
-            price=found.price,
-            script=found.script,
+            fallback=route.fallback,
+            price=route.price,
+            script=route.script,
         )
+
+    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
+        """Which model a new session gets, and why. Raises `NotConfigured`. Asks servers if it must."""
+        choice = choose_route(explicit, self.default, self.routes, has_key=self.has_key)
+        if isinstance(choice, Choice):
+            return choice
+        if choice == Ask("ollama") and not (explicit or self.default):
+            found = await ollama_with_tools(self._http, self.routes["ollama"].base_url)
+            if found is None:
+                return rehearsal_or_nothing(client_is_terminal)
+            return Choice(f"ollama/{found}", "a local Ollama has it, and it can call tools")
+        return await self._first_of(self.routes[choice.what])
+
+    async def _first_of(self, route: Route) -> Choice:
+        try:
+            name = await first_model(self._http, route.base_url, self.credentials(route))
+        except ModelError as error:
+            raise NotConfigured(f'route "{route.name}" names no model, and {error}') from error
+        return Choice(f"{route.name}/{name}", f"the first that {route.base_url} lists")
+
+    def has_key(self, route: Route) -> bool:
+        """Whether a call on ``route`` could have a key."""
+        return self.credentials(route).present()
 
     def credentials(self, route: Route) -> Credentials:
         """Where the key of ``route`` comes from."""
@@ -75,5 +129,55 @@ class Models:
             env=self._env,
         )
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a route, for ``dshctl models``; no secret in it."""
+        return [self._row(route) for route in self.routes.values()]
+
+    def _row(self, route: Route) -> dict[str, Any]:
+        return {
+            "type": "model",
+            "route": route.name,
+            "adapter": route.adapter,
+            "model": route.model or None,
+            "base_url": route.base_url or None,
+            "key": self.has_key(route),
+            "key_required": route.key_required,
+            "window": route.context_window,
+            "max_tokens": route.max_tokens,
+            "price": dict(route.price) if route.price else None,
+            "default": route.name == self.default,
+        }
+
+    def rebuild(self, context: Mapping[str, Any], encoder: str, request: ModelRequest) -> bytes | None:
+        """The bytes that were sent for a logged request, made again; None if another encoder made them.
+
+        ``context`` is what `PreparedCall.context` gave, as logged; ``encoder`` as logged.
+        """
+        adapter = self._adapters.get(context["adapter"])
+        if adapter is None or adapter.encoder != encoder:
+            return None
+        call = PreparedCall(
+            route=context["route"],
+            adapter=adapter,
+            model=context["model"],
+            window=context["window"],
+            max_tokens=context["max_tokens"],
+            profile=Profile(**context["profile"]),
+        )
+        return adapter.encode(call, request)
+
     async def aclose(self) -> None:
-        """Closes the HTTP client; calls in flight fail."""
+        """Closes all connections; calls in flight fail with ``ABORTED``. See `Http.aclose`."""
+        await self._http.aclose()
+
+
+def _check_profile(route: Route) -> None:
+    known = {field.name for field in attrs.fields(Profile)}
+    wrong = next((flag for flag in route.profile or {} if flag not in known), None)
+    if wrong is not None:
+        close = ", ".join(get_close_matches(wrong, known, 1))
+        raise NotConfigured(
+            f"routes.{route.name}.profile.{wrong}: unknown key"
+            + (f"; did you mean {close}?" if close else ""),
+            hint="dshctl config check",
+        )

@@ -32,7 +32,9 @@ class Profile:
     ``reasoning_field``: the member that carries reasoning back. ``null_content``: an assistant message
     with calls and no text has ``content: null``, else ``""``. ``strict_ids``: call ids must match
     ``[A-Za-z0-9]{9}`` (Mistral). ``images``: the model takes image parts. ``max_tokens_field``: newer
-    OpenAI models refuse the old name. ``stream_usage``: ``stream_options`` is understood.
+    OpenAI models refuse the old name. ``stream_usage``: ``stream_options`` is understood. ``alternate``:
+    the model's template knows only user and assistant in turn. ``end_mark``: a stream without ``[DONE]``
+    at its end was cut; turned off for servers that never send it.
     """
 
     name: str = "default"
@@ -43,6 +45,8 @@ class Profile:
     images: bool = False
     max_tokens_field: MaxTokensField = "max_tokens"
     stream_usage: bool = True
+    alternate: bool = False
+    end_mark: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """All flags, for the log."""
@@ -51,15 +55,19 @@ class Profile:
 
 DEFAULT = Profile()
 
-# first match wins; the pattern is looked for in the lower-cased model name after any "vendor/" prefix
+# first match wins; looked for in the lower-cased model name without its "vendor/"
 BY_MODEL: tuple[tuple[str, Profile], ...] = (
-    (r"^deepseek-(reasoner|r1)", Profile("deepseek-reasoner", reasoning_back="tools")),
-    (r"^deepseek-r1|^r1-", Profile("deepseek-reasoner", reasoning_back="tools")),
-    (r"^deepseek-(v[4-9]|chat-v[4-9])", Profile("deepseek", reasoning_back="always")),
-    (r"^kimi-k2.*thinking|^kimi-k[3-9]|^kimi-k2\.5", Profile("kimi", reasoning_back="always")),
-    (r"^(mistral|mixtral|ministral|codestral|devstral|magistral)", Profile("mistral", strict_ids=True)),
+    (r"deepseek.*v([4-9]|\d\d)", Profile("deepseek", reasoning_back="always")),
+    (r"deepseek", Profile("deepseek-reasoner", reasoning_back="tools")),
+    (r"^kimi-(k2.*thinking|k2\.[5-9]|k[3-9])", Profile("kimi", reasoning_back="always")),
+    (r"^(glm-|qwen3|minimax-m|mimo-|step-)", Profile("thinking", reasoning_back="tools")),
     (
-        r"^(gpt-5|o[1-9](-|$))",
+        r"^(mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)",
+        Profile("mistral", strict_ids=True, alternate=True),
+    ),
+    (r"^gemma", Profile("gemma", alternate=True)),
+    (
+        r"^(gpt-[5-9]|o[1-9](-|$))",
         Profile("openai-reasoning", images=True, max_tokens_field="max_completion_tokens"),
     ),
     (r"^(gpt-4o|gpt-4\.1|chatgpt-4o)", Profile("openai", images=True)),

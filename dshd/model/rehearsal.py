@@ -90,6 +90,7 @@ CALLS: dict[str, tuple[str, Callable[[Item], dict[str, Any]]]] = {
     "write": ("write", lambda item: {"path": item.text, "content": item.rest + "\n"}),
 }
 
+NOTE = re.compile(r"\[(.+)\]")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 
 
@@ -265,9 +266,9 @@ def _say(item: Item, *, again: bool) -> Iterator[Move]:
 
 
 def _say_listing(item: Item) -> str:
-    names, failed = _output(item)
-    if failed:
-        return f"ls: failed\n{_shown(names)}"
+    names, notes = _output(item)
+    if _failed(item, notes):
+        return _report("ls", names, notes)
     if not names:
         return "0 entries: this directory is empty."
     more = ["..."] if len(names) > SHOWN_NAMES else []
@@ -276,11 +277,14 @@ def _say_listing(item: Item) -> str:
 
 def _say_output(head: str) -> Callable[[Item], str]:
     def say(item: Item) -> str:
-        lines, failed = _output(item)
-        title = f"{head.format(item.text)}: {'failed' if failed else 'done'}"
-        return "\n".join([title, *([_shown(lines)] if lines else [])])
+        lines, notes = _output(item)
+        return _report(head.format(item.text), lines, notes or ["failed" if _failed(item, notes) else "done"])
 
     return say
+
+
+def _report(title: str, lines: list[str], notes: list[str]) -> str:
+    return "\n".join([f"{title}: {'; '.join(notes)}", *_shown(lines)])
 
 
 SAID: dict[str, Callable[[Item], str]] = {
@@ -295,19 +299,27 @@ SAID: dict[str, Callable[[Item], str]] = {
 }
 
 
-def _output(item: Item) -> tuple[list[str], bool]:
-    """Lines of the result, and whether it is an error."""
+def _output(item: Item) -> tuple[list[str], list[str]]:
+    """Lines of the result, and what the tool noted in brackets below them (how a command ended)."""
     if item.result is None:
-        return ["no result"], True
-    text = text_of(item.result["content"]).strip("\n")
-    lines = [] if text in {"", "(no output)"} else text.split("\n")
-    return lines, bool(item.result.get("is_error"))
+        return [], ["no result"]
+    lines = text_of(item.result["content"]).strip("\n").split("\n")
+    notes: list[str] = []
+    while lines and (note := NOTE.fullmatch(lines[-1])):
+        notes.insert(0, note.group(1))
+        lines.pop()
+    return ([] if lines in ([""], ["(no output)"]) else lines), notes
 
 
-def _shown(lines: list[str]) -> str:
-    head = "\n".join("  " + line for line in lines[:SHOWN_LINES])[:SHOWN_CHARS]
+def _failed(item: Item, notes: list[str]) -> bool:
+    ended_well = not notes or notes[0].startswith("exit 0")
+    return item.result is None or bool(item.result.get("is_error")) or not ended_well
+
+
+def _shown(lines: list[str]) -> list[str]:
+    shown = "\n".join("  " + line for line in lines[:SHOWN_LINES])[:SHOWN_CHARS].split("\n")
     more = len(lines) - SHOWN_LINES
-    return f"{head}\n  ... {more} more lines" if more > 0 else head
+    return [*(shown if lines else []), *([f"  ... {more} more lines"] if more > 0 else [])]
 
 
 # -- the adapter

@@ -1,0 +1,456 @@
+"""The chat-completions dialect: OpenAI, DeepSeek, Ollama, llama.cpp, vLLM, OpenRouter and the rest.
+
+Everybody speaks it a little differently. What was seen in the wild and is taken here:
+
+- chunks with empty, null or no ``choices`` (usage, content-filter preambles, pings) mean nothing by
+  themselves; usage is cumulative, the last one counts;
+- an error may come in the middle of a stream, in ``error``, beside empty choices, in a choice, or as an
+  event of that name; it wins over whatever follows, ``[DONE]`` included;
+- the stream ends with ``[DONE]``; without it the answer is cut, whatever came before. With it the answer
+  is whole, even if nobody gave a finish reason;
+- tool calls are told apart by ``index``; where servers put all at index 0, or leave it out, a new id (or
+  a name, when the arguments so far are complete) begins a new call; "" and null mean "not said";
+- arguments may come as an object instead of text; calls may come with finish reason ``stop``: having
+  calls decides;
+- reasoning comes as ``reasoning_content`` or ``reasoning``, in the same delta as content or not;
+- lines that aren't JSON are passed over, a bounded number of them.
+
+`Reader` knows all that and does no IO; `OpenAI` sends and pushes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from dshd.model import sse
+from dshd.model.adapter import Emit, PreparedCall
+from dshd.model.checker import clean_text
+from dshd.model.chunks import (
+    BlockEnd,
+    BlockStart,
+    Chunk,
+    Finish,
+    Kind,
+    Reason,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from dshd.model.errors import ModelError
+from dshd.model.failures import broke_off, refused
+from dshd.model.http import MAX_BODY, Head, Http, place
+from dshd.model.openai_request import encode
+from dshd.model.request import ModelRequest
+
+MAX_NOISE = 100  # lines that aren't JSON, before the stream is given up
+
+FINISH: dict[str, Reason] = {
+    "length": "max-tokens",
+    "max_tokens": "max-tokens",
+    "model_length": "max-tokens",
+    "content_filter": "content-filter",
+    "safety": "content-filter",
+}
+# finish reasons that are failures
+BROKEN = {"insufficient_system_resource": "SERVER", "error": "SERVER", "network_error": "SERVER"}
+
+
+def loads(text: str) -> Any:
+    """JSON as the wire has it. ValueError if it isn't; lone surrogates are left in for the joiner."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)  # takes what orjson refuses: lone surrogates, NaN
+
+
+@attrs.define
+class Joiner:
+    """Joins a surrogate pair that a server cut between two deltas; what stays alone becomes U+FFFD."""
+
+    pending: str = ""
+
+    def feed(self, text: str) -> str:
+        text = self.pending + text
+        self.pending = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        return clean_text(text[: len(text) - len(self.pending)])
+
+    def end(self) -> str:
+        """What is still owed."""
+        owed, self.pending = "\ufffd" if self.pending else "", ""
+        return owed
+
+
+@attrs.define
+class Slot:
+    """A block of the answer; ``wire`` is the tool call's index there, if it has one."""
+
+    index: int
+    kind: Kind
+    wire: int | None = None
+    id: str = ""
+    name: str = ""
+    text: str = ""  # of a tool call: its arguments so far
+    extra: dict[str, Any] = attrs.field(factory=dict)
+    joiner: Joiner = attrs.field(factory=Joiner)
+
+    def complete(self) -> bool:
+        """Whether the arguments are a whole JSON object already."""
+        if not self.text.rstrip().endswith("}"):
+            return False
+        try:
+            return isinstance(loads(self.text), dict)
+        except ValueError:
+            return False
+
+
+class Reader:
+    """Bytes of a streamed answer in, chunks out. ``done``: the answer is whole.
+
+    ``max_tokens``: the limit that was sent; an answer that is that long and ends in half a tool call was
+    cut, whatever reason the server gives. ``needs_end``: the answer is cut unless ``[DONE]`` came.
+    """
+
+    def __init__(self, where: str, *, max_tokens: int | None = None, needs_end: bool = True) -> None:
+        self.done = False
+        self._where = where
+        self._max_tokens = max_tokens
+        self._needs_end = needs_end
+        self._events = sse.Decoder()
+        self._noise = 0
+        self._bytes = 0
+        self._slots: dict[str, Slot] = {}  # {"text", "reasoning": the block}
+        self._calls: list[Slot] = []
+        self._finish: str | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> Iterator[Chunk]:
+        """Chunks that ``data`` completes. Raises `ModelError`; nothing follows after `done`."""
+        self._bytes += len(data)
+        try:
+            events = self._events.feed(data)
+        except sse.TooLong as error:
+            raise self._malformed(str(error)) from error
+        for event in events:
+            if self.done:
+                return
+            yield from self._event(event)
+
+    def close(self) -> Iterator[Chunk]:
+        """The stream has ended. Raises `ModelError` if the answer is not whole."""
+        if self.done:
+            return
+        for event in self._events.close():
+            # an event without its blank line may be cut; only the end mark is believed
+            if event.data.strip() == "[DONE]":
+                yield from self._end()
+                return
+        if not self._bytes:
+            raise ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty stream")
+        if self._needs_end or self._finish is None:
+            raise ModelError(
+                "STREAM_CLOSED", f"{self._where} closed the stream before the answer was complete"
+            )
+        yield from self._end()
+
+    def whole(self, answer: dict[str, Any]) -> Iterator[Chunk]:
+        """An answer that came in one piece, from a server that doesn't stream."""
+        for choice in answer.get("choices") or []:
+            if isinstance(choice, dict):
+                choice.setdefault("delta", choice.get("message"))
+        yield from self._object("", answer)
+        yield from self._end()
+
+    # -- one event
+
+    def _event(self, event: sse.Event) -> Iterator[Chunk]:
+        if event.data.strip() == "[DONE]":
+            yield from self._end()
+            return
+        try:
+            parsed = loads(event.data)
+        except ValueError:
+            parsed = None
+        if isinstance(parsed, dict):
+            yield from self._object(event.name, parsed)
+        else:
+            self._count_noise()
+
+    def _count_noise(self) -> None:
+        self._noise += 1
+        if self._noise > MAX_NOISE:
+            raise self._malformed("too many lines that aren't JSON")
+
+    def _object(self, name: str, data: dict[str, Any]) -> Iterator[Chunk]:
+        error = _error_in(name, data)
+        if error is not None:
+            raise broke_off(error, self._where)
+        if isinstance(data.get("usage"), dict):
+            self._usage = data["usage"]
+        choices = data.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            yield from self._choice(choices[0])
+
+    def _choice(self, choice: dict[str, Any]) -> Iterator[Chunk]:
+        if choice.get("error"):
+            raise broke_off(choice["error"], self._where)
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            yield from self._delta(delta)
+        if isinstance(choice.get("finish_reason"), str) and choice["finish_reason"]:
+            self._finish = choice["finish_reason"]
+
+    def _delta(self, delta: dict[str, Any]) -> Iterator[Chunk]:
+        thought, said = _parts(delta.get("content"))
+        reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning")) or thought
+        yield from self._say("reasoning", reasoning)
+        yield from self._say("text", said or _text(delta.get("refusal")))
+        for entry in delta.get("tool_calls") or []:
+            if isinstance(entry, dict):
+                yield from self._call(entry)
+        if isinstance(delta.get("function_call"), dict):
+            yield from self._call({"index": 0, "function": delta["function_call"]})
+
+    def _say(self, kind: Kind, text: str) -> Iterator[Chunk]:
+        if not text:
+            return
+        slot = self._slots.get(kind)
+        if slot is None:
+            slot = self._slots[kind] = self._new(kind)
+            yield BlockStart(slot.index, kind)
+        text = slot.joiner.feed(text)
+        if text:
+            yield TextDelta(slot.index, text) if kind == "text" else ReasoningDelta(slot.index, text)
+
+    def _call(self, entry: dict[str, Any]) -> Iterator[Chunk]:
+        function = entry.get("function")
+        function = function if isinstance(function, dict) else {}
+        ident, name = _text(entry.get("id")), _text(function.get("name"))
+        arguments = _arguments(function.get("arguments"))
+        slot = self._slot_of(entry.get("index"), ident, name, arguments)
+        if slot is None:
+            slot = self._new("tool-call")
+            slot.wire = entry.get("index")
+            self._calls.append(slot)
+            slot.id, slot.name = ident, name
+            yield BlockStart(slot.index, "tool-call", ident or None, name or None)
+            ident = name = ""
+        if isinstance(entry.get("extra_content"), dict):
+            slot.extra["extra_content"] = entry["extra_content"]
+        yield from self._call_delta(slot, ident, name, arguments)
+
+    def _call_delta(self, slot: Slot, ident: str, name: str, arguments: str) -> Iterator[Chunk]:
+        ident = ident if ident != slot.id else ""
+        name = name if name != slot.name else ""
+        slot.id, slot.name = ident or slot.id, name or slot.name
+        arguments = slot.joiner.feed(arguments)
+        slot.text += arguments
+        if arguments or ident or name:
+            yield ToolCallDelta(slot.index, arguments, ident or None, name or None)
+
+    def _slot_of(self, wire: object, ident: str, name: str, arguments: str) -> Slot | None:
+        """The call that a fragment belongs to; None if it begins a new one."""
+        if isinstance(wire, int):
+            same = [slot for slot in self._calls if slot.wire == wire]
+        else:
+            same = [slot for slot in self._calls if slot.id == ident] if ident else self._calls
+        if not same:
+            return None
+        slot = same[-1]
+        if ident and slot.id and ident != slot.id:
+            return next((other for other in same if other.id == ident), None)
+        begins = bool(name) and bool(arguments.strip()) and slot.complete()
+        return None if begins else slot
+
+    def _new(self, kind: Kind) -> Slot:
+        return Slot(len(self._slots) + len(self._calls), kind)
+
+    # -- the end
+
+    def _end(self) -> Iterator[Chunk]:
+        if self._finish in BROKEN:
+            raise ModelError(BROKEN[self._finish], f"{self._where} broke off: {self._finish}")
+        if not self._slots and not self._calls and FINISH.get(self._finish or "") != "content-filter":
+            raise ModelError("EMPTY_RESPONSE", f"{self._where} finished without an answer")
+        for slot in sorted([*self._slots.values(), *self._calls], key=lambda slot: slot.index):
+            yield from self._close_slot(slot)
+        if self._usage is not None:
+            yield Usage(usage_of(self._usage))
+        self.done = True
+        yield Finish(self._reason())
+
+    def _close_slot(self, slot: Slot) -> Iterator[Chunk]:
+        owed = slot.joiner.end()
+        if slot.kind == "tool-call":
+            if not (slot.text + owed).strip():
+                owed = "{}"
+            slot.text += owed
+        if owed:
+            yield DELTA[slot.kind](slot.index, owed)
+        yield BlockEnd(slot.index, slot.extra or None)
+
+    def _reason(self) -> Reason:
+        named = FINISH.get((self._finish or "").lower())
+        if named is not None:
+            return named
+        if not self._calls:
+            return "stop"
+        return "max-tokens" if self._cut() else "tool-calls"
+
+    def _cut(self) -> bool:
+        """A call cut by the limit, which some servers report as a finished one."""
+        if self._max_tokens is None or self._usage is None or self._calls[-1].complete():
+            return False
+        return usage_of(self._usage)["output"] >= self._max_tokens
+
+    def _malformed(self, why: str) -> ModelError:
+        return ModelError("MALFORMED_RESPONSE", f"{self._where} sent what is no answer: {why}")
+
+
+DELTA: dict[Kind, Any] = {"text": TextDelta, "reasoning": ReasoningDelta, "tool-call": ToolCallDelta}
+
+
+def _error_in(name: str, data: dict[str, Any]) -> Any:
+    """The error that an event carries, None if it carries none."""
+    if data.get("error"):
+        return data["error"]
+    if name == "error" or data.get("object") == "error" or data.get("type") == "error":
+        return data
+    return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _parts(content: object) -> tuple[str, str]:
+    """``(reasoning, text)`` of content, which may be text, a list of parts, or null."""
+    if not isinstance(content, list):
+        return "", _text(content)
+    parts = [part for part in content if isinstance(part, dict)]
+    thoughts = (_parts(part.get("thinking"))[1] for part in parts if part.get("type") == "thinking")
+    return "".join(thoughts), "".join(_text(part.get("text")) for part in parts if part.get("type") == "text")
+
+
+def _arguments(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def usage_of(wire: Mapping[str, Any]) -> dict[str, int]:
+    """``{input (uncached), cached, output, reasoning}`` in tokens, from whatever names the server uses."""
+    cached = _count(wire.get("prompt_tokens_details"), "cached_tokens") or _count(
+        wire, "prompt_cache_hit_tokens"
+    )
+    return {
+        "input": max(0, _count(wire, "prompt_tokens") - cached),
+        "cached": cached,
+        "output": _count(wire, "completion_tokens"),
+        "reasoning": _count(wire.get("completion_tokens_details"), "reasoning_tokens"),
+    }
+
+
+def _count(table: object, key: str) -> int:
+    value = table.get(key) if isinstance(table, Mapping) else None
+    return int(value) if isinstance(value, int | float) and 0 <= value < 2**53 else 0
+
+
+# -- sending
+
+
+class OpenAI:
+    """The adapter."""
+
+    name = "openai"
+    encoder = "openai/1"
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
+        """See `openai_request.encode`."""
+        return encode(call, request)
+
+    async def stream(self, call: PreparedCall, body: bytes, emit: Emit) -> None:
+        """One attempt. *Cancellation*: at any point; see `Http.post`."""
+        key = await call.credentials.key()
+        url = call.base_url.rstrip("/") + "/chat/completions"
+        receiver = _Receiver(call, url, emit)
+        try:
+            await self._http.post(url, _headers(key), body, receiver, idle_timeout=call.idle_timeout)
+            await receiver.end()
+        except ModelError as error:
+            raise _without(key, error) from error.__cause__
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    headers = {"content-type": "application/json", "accept": "text/event-stream"}
+    return {**headers, "authorization": f"Bearer {key}"} if key else headers
+
+
+def _without(key: str | None, error: ModelError) -> ModelError:
+    """Providers quote a key that they refuse; the error goes into logs and answers."""
+    if key and key in error.message:
+        error.message = error.message.replace(key, "[the key]")
+        error.args = (error.message,)
+    return error
+
+
+class _Receiver:
+    """Takes the response: streamed events as they come, anything else whole."""
+
+    def __init__(self, call: PreparedCall, url: str, emit: Emit) -> None:
+        self._where = place(url)
+        self._emit = emit
+        self._head = Head(0, {})
+        self._body = bytearray()
+        self._reader = Reader(self._where, max_tokens=call.max_tokens, needs_end=call.profile.end_mark)
+
+    def head(self, head: Head) -> None:
+        self._head = head
+
+    async def data(self, data: bytes) -> bool:
+        if not self._streams():
+            self._body += data
+            return len(self._body) > MAX_BODY
+        for chunk in self._reader.feed(data):
+            await self._emit(chunk)
+        return self._reader.done
+
+    async def end(self) -> None:
+        """The response has ended."""
+        for chunk in self._reader.close() if self._streams() else self._whole():
+            await self._emit(chunk)
+
+    def _streams(self) -> bool:
+        kind = self._head.headers.get("content-type", "").lower()
+        return self._head.status == 200 and "json" not in kind and "html" not in kind
+
+    def _whole(self) -> Iterator[Chunk]:
+        body = bytes(self._body)
+        if self._head.status != 200:
+            raise refused(self._head.status, self._head.headers, body, self._where)
+        if body.lstrip()[:1] in {b"d", b":", b"e"}:  # events under a wrong content type
+            yield from self._reader.feed(body)
+            yield from self._reader.close()
+            return
+        try:
+            parsed = loads(body.decode("utf-8", "replace"))
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise self._no_answer(body)
+        yield from self._reader.whole(parsed)
+
+    def _no_answer(self, body: bytes) -> ModelError:
+        if not body.strip():
+            return ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty answer")
+        page = "html" in self._head.headers.get("content-type", "") or body.lstrip()[:1] == b"<"
+        what = "a web page; is base_url right?" if page else "what is no answer"
+        return ModelError("MALFORMED_RESPONSE", f"{self._where} sent {what}")
