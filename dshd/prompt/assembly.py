@@ -15,6 +15,8 @@ import attrs
 
 from dshd.prompt.tokens import BYTES_PER_TOKEN, estimate
 
+TITLE = "# Instructions of the project and its owner\n\n"
+
 Rule = Literal["drop", "head", "tail", "middle"]
 SHARE = 4  # the system prompt may take a quarter of the window
 NO_WINDOW = 131_072  # assumed when a route names none
@@ -26,6 +28,14 @@ IDENTITY = (
     " call is unknown, check before you repeat it. Say plainly what you did, what you could not do, and what"
     " you did not check."
 )
+
+# what the descriptions of the tools don't say: when to use which, and how they work together
+GUIDANCE = {
+    "bash": "for running programs and tests; for files prefer read, edit, glob and grep, which are bounded.",
+    "edit": "read a file before you edit it; make small edits rather than writing the whole file again.",
+    "grep": "search before you read much; calls that only look can be made together, in one answer.",
+    "todo": "for work of several steps; a person sees the list.",
+}
 
 
 @attrs.frozen(slots=True)
@@ -80,26 +90,33 @@ def assemble(context: PromptContext) -> SystemPrompt:
     _no_doubles(parts)
     room = _allotted(parts, (context.window or NO_WINDOW) // SHARE)
     kept = [(part, truncate(part.text.strip(), room[part.name], part.rule)) for part in parts]
-    text = "\n\n".join(text for _, text in kept if text)
-    return SystemPrompt(text, tuple(_row(part, text) for part, text in kept))
+    gone = [part.name for part, text in kept if not text]
+    texts = [text for _, text in kept if text] + (
+        [f"[left out for want of room: {', '.join(gone)}]"] if gone else []
+    )
+    return SystemPrompt("\n\n".join(texts), tuple(_row(part, text) for part, text in kept))
 
 
 def sections(context: PromptContext) -> list[Section]:
     """The context's own sections, in their table's order, then the extra ones."""
-    guidance = "\n".join(f"{name}: {text}" for name, text in sorted(context.tools) if text)
+    guidance = "\n".join(f"- {name}: {text}" for name, text in sorted(context.tools) if text)
     return [
         Section("identity", context.identity, 0, 100, 1_000),
         Section("persona", context.persona, 10, 90, 4_000),
         Section("tools", f"# Tools\n\n{guidance}" if guidance else "", 100, 80, 4_000),
-        Section("instructions", _instructions(context.instructions), 200, 60, 16_000, "middle"),
+        *_instructions(context.instructions),
         Section("memory", f"# Memory\n\n{context.memory}" if context.memory else "", 300, 40, 4_000, "tail"),
         *context.extra,
     ]
 
 
-def _instructions(found: Sequence[tuple[str, str]]) -> str:
-    parts = [f"## {label}\n\n{text.strip()}" for label, text in found if text.strip()]
-    return "\n\n".join(["# Instructions of this project and its owner", *parts]) if parts else ""
+def _instructions(found: Sequence[tuple[str, str]]) -> list[Section]:
+    """A section for each file. The nearest to the work has the highest priority: the broad ones give way."""
+    return [
+        Section(label, f"{TITLE if n == 0 else ''}## {label}\n\n{text.strip()}", 200 + n, 50 + n, 8_000)
+        for n, (label, text) in enumerate(found)
+        if text.strip()
+    ]
 
 
 def _no_doubles(parts: Sequence[Section]) -> None:

@@ -17,6 +17,12 @@ PREAMBLE = "Runtime context, as of now (it replaces any earlier one; it is a not
 
 PARTS_OF_DAY = ((5, "night"), (12, "morning"), (18, "afternoon"), (23, "evening"), (24, "night"))
 
+MODES = {
+    "read-only": "read-only, nothing can be written",
+    "workspace": "workspace, files are written in the directory only",
+    "full": "full, no sandbox",
+}
+
 
 @attrs.frozen(slots=True)
 class GitInfo:
@@ -29,11 +35,24 @@ class GitInfo:
     doing: str | None = None  # "rebase", "merge", ...
 
 
-def snapshot(dir: Path, now: datetime, git: GitInfo | None = None, jobs: Sequence[str] = ()) -> str:
-    """The context's text. ``now`` is local and aware of its zone; ``jobs`` one line each."""
+def snapshot(
+    dir: Path,
+    now: datetime,
+    git: GitInfo | None = None,
+    jobs: Sequence[str] = (),
+    *,
+    mode: str | None = None,
+    net: bool = False,
+) -> str:
+    """The context's text. ``now`` is local and aware of its zone; ``jobs`` one line each; ``mode`` and
+    ``net`` are the session's permissions, as it has them now."""
     lines = [f"- date: {_date(now)}", f"- directory: {dir}"]
     if git is not None:
         lines.append(f"- git: {_git(git, dir)}")
+    if mode is not None:
+        lines.append(
+            f"- permission: {MODES.get(mode, mode)}; network {'on' if net or mode == 'full' else 'off'}"
+        )
     lines += [f"- running job: {job}" for job in jobs]
     return "\n".join([PREAMBLE, *lines])
 
@@ -50,6 +69,7 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 
 def _git(git: GitInfo, dir: Path) -> str:
     where = f"branch {git.branch}" if git.branch else f"detached at {git.commit or 'nothing'}"
-    state = {True: ", changed files", False: ", no changed files", None: ""}[git.changes]
+    state = {True: ", unstaged changes", False: ", no unstaged changes", None: ""}[git.changes]
     root = "" if git.root == dir else f", work tree {git.root}"
-    return f"{where}{state}{f', in a {git.doing}' if git.doing else ''}{root}"
+    doing = f", in the middle of a {git.doing}" if git.doing else ""
+    return f"{where}{state}{doing}{root}"
