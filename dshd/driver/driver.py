@@ -99,6 +99,7 @@ class Driver:
         finally:
             self.phase.on("done")
         self.poke()
+        self._owner.rested()
 
     async def _one_turn(self) -> None:
         opened = await self._open()

@@ -28,6 +28,10 @@ class Owner(Protocol):
         """Whether the log can be written (neither damaged nor faulted)."""
         ...
 
+    def rested(self) -> None:
+        """The driver has stopped for now; whoever waits for that may look."""
+        ...
+
     def post(self, decide: Callable[[Scratch], object]) -> object:
         """Queue a proposal and go on; used for what nobody waits for."""
         ...

@@ -12,6 +12,7 @@ from dshd.driver.port import Owner, Services
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
 from dshd.prompt.assembly import SystemPrompt
+from dshd.prompt.context import GitInfo
 from dshd.session.events import Message
 from dshd.session.state import State
 from dshd.tools.tool import ToolOutput
@@ -39,6 +40,7 @@ class Run:
     assembler: Assembler | None = None
     call: PreparedCall | None = None
     system: SystemPrompt | None = None
+    git: GitInfo | None = None
     finished: dict[str, ToolOutput] = attrs.field(factory=dict)
     injects: list[str] = attrs.field(factory=list)
     seconds: dict[str, float] = attrs.field(factory=dict)

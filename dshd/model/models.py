@@ -113,6 +113,11 @@ class Models:
             raise NotConfigured(f'route "{route.name}" names no model, and {error}') from error
         return Choice(f"{route.name}/{name}", f"the first that {route.base_url} lists")
 
+    def adapter_name(self, ref: str) -> str | None:
+        """The adapter that a session's model reference leads to; None if there is no such route."""
+        route = find(ref, self.routes)
+        return route.adapter if route is not None else None
+
     def has_key(self, route: Route) -> bool:
         """Whether a call on ``route`` could have a key."""
         return self.credentials(route).present()

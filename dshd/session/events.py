@@ -21,16 +21,15 @@ Queue = Literal["next-turn", "next-step", "held"]
 QUEUES: Final[tuple[Queue, ...]] = ("next-turn", "next-step", "held")
 Block = Mapping[str, Any]
 
-KNOWN_TYPES: Final = frozenset(
-    """
-    session/header session/changed session/closed session/reopened session/opened
-    inbox/spliced driver/woken turn/start turn/end step/start step/rejected step/end
-    user/message assistant/chunk assistant/message tool/call tool/result
-    request/header request/context request/sent llm/retry
-    compaction/start compaction/summary compaction/end
-    approval/asked approval/answered abort/requested todo/write log/gap log/repaired
-    """.split()
+_TYPES: Final = (
+    "session/header session/changed session/closed session/reopened session/opened",
+    "inbox/spliced driver/woken turn/start turn/end step/start step/rejected step/end",
+    "user/message assistant/chunk assistant/message tool/call tool/result",
+    "request/header request/context request/sent llm/retry",
+    "compaction/start compaction/summary compaction/end",
+    "approval/asked approval/answered abort/requested todo/write log/gap log/repaired",
 )
+KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())
 SOON_TYPES: Final = frozenset(
     ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write")
 )

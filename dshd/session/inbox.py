@@ -132,9 +132,9 @@ def due_ops(queues: Queues, ready: list[Message]) -> list[dict[str, Any]]:
         mine = [attrs.evolve(m, due=None, home=None) for m in ready if _home(m) == queue]
         early, late = [m for m in mine if m.front], [m for m in mine if not m.front]
         if early:
-            ops.append(splice(queue, insert=early, before=head(queues[queue])))  # type: ignore[arg-type]
+            ops.append(splice(queue, insert=early, before=head(queues[queue])))
         if late:
-            ops.append(splice(queue, insert=late))  # type: ignore[arg-type]
+            ops.append(splice(queue, insert=late))
     return ops
 
 

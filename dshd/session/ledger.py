@@ -231,12 +231,9 @@ class Ledger:
             owed = len(scratch.events)
             if all(_decide_one(scratch, p) for p in batch if p.error is None):
                 break
-        if len(scratch.events) == owed and self._base_turn() is None:
+        if len(scratch.events) == owed and not (owed and self.state.owes):
             scratch = self._blank()
         return scratch
-
-    def _base_turn(self) -> object:
-        return self.state.turn if self._prelude is not None else None
 
     def _blank(self) -> Scratch:
         return Scratch(self.state, self._hooks.now(), self.writer.synced)

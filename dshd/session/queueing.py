@@ -111,5 +111,14 @@ def come_due(s: Scratch) -> None:
         _emit(s, "due", _CLOCK, inbox.due_ops(s.state.queues, ready))
 
 
+def hold_all(s: Scratch) -> None:
+    """Keep everything that waits for a person: after a repair, what became of it is not known."""
+    found = [(q, m) for q in ("next-step", "next-turn") for m in s.state.queues[q]]
+    if found:
+        held = [attrs.evolve(m, home=q, due=None) for q, m in found]
+        _emit(s, "hold", _REPAIR, [*inbox.remove_ops(found), splice("held", insert=held)])
+
+
+_REPAIR: Final[By] = {"kind": "system", "via": "repair"}
 _CLOCK: Final[By] = {"kind": "system", "via": "clock"}
 Decide = Callable[[Scratch], Any]

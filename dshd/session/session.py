@@ -95,6 +95,10 @@ class Session:
     def usable(self) -> bool:
         return self.broken is None
 
+    def rested(self) -> None:
+        if self.ledger is not None:
+            self.ledger.changed.fire()
+
     def post(self, decide: Callable[[Scratch], object]) -> object:
         return self._writable().post(decide)
 
@@ -141,9 +145,12 @@ class Session:
         around = self._around
 
         def prelude(s: Scratch) -> None:
+            repaired = s.state.repaired
             s.emit("session/opened", {"boot": around.boot, "version": around.version, "found": found})
             go_on = around.services.config().recovery.continue_interrupted
-            closing.recover(s, partial, go_on)
+            closing.recover(s, partial, go_on and not repaired)
+            if repaired:
+                queueing.hold_all(s)
 
         return prelude
 
@@ -156,7 +163,7 @@ class Session:
         """
         if self.ledger is None or self.broken is not None:
             return
-        if self.state.turn is not None:
+        if self.state.owes:
             await self.ledger.record(lambda s: None)
         await self.ledger.record(queueing.expire)
         self.driver.poke()
@@ -413,7 +420,7 @@ class Session:
             views.queued(state, m)
             for q in ("next-step", "next-turn", "held")
             if queue in (None, q)
-            for m in state.queues[q]  # type: ignore[index]
+            for m in state.queues[q]
         ]
         return {"type": "queue", "session": self.show(), "messages": rows}
 

@@ -87,6 +87,7 @@ class State:
     snapshot: str | None = None
     title: str = ""
     gap: bool = False
+    repaired: bool = False
     todo: tuple[Mapping[str, Any], ...] = ()
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
@@ -110,13 +111,19 @@ class State:
             return False
         if self.resume is not None or (self.woken and self.queues["next-turn"]):
             return True
-        return any(m.wake for q in ("next-turn", "next-step") for m in self.queues[q])  # type: ignore[index]
+        return any(m.wake for q in ("next-turn", "next-step") for m in self.queues[q])
 
     @property
     def goes_on(self) -> bool:
         """Whether a driver that runs already opens another turn: `runnable`, or anything in
         next-turn at all."""
         return self.runnable or not (self.parked or self.closed or not self.queues["next-turn"])
+
+    @property
+    def owes(self) -> bool:
+        """Whether an opening has something to write, whatever is asked: a turn to close, or the
+        messages from before a repair to hold."""
+        return self.turn is not None or self.repaired
 
     @property
     def active(self) -> bool:
@@ -204,6 +211,10 @@ def _closed(state: State, event: Event) -> None:
 
 def _reopened(state: State, event: Event) -> None:
     state.closed = False
+
+
+def _opened(state: State, event: Event) -> None:
+    state.repaired = False
 
 
 # --- inbox ---------------------------------------------------------------------------------------
@@ -487,11 +498,16 @@ def _gap(state: State, event: Event) -> None:
     state.gap = True
 
 
+def _repaired(state: State, event: Event) -> None:
+    state.repaired = True
+
+
 _FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
     "session/header": _header,
     "session/changed": _changed,
     "session/closed": _closed,
     "session/reopened": _reopened,
+    "session/opened": _opened,
     "inbox/spliced": _spliced,
     "driver/woken": _woken,
     "turn/start": _turn_start,
@@ -510,6 +526,7 @@ _FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
     "abort/requested": _abort_requested,
     "todo/write": _todo,
     "log/gap": _gap,
+    "log/repaired": _repaired,
 }
 
 

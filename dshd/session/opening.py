@@ -1,0 +1,124 @@
+"""From a directory on disk to a `Session`: reading, folding, and what is owed afterwards.
+
+Blocking parts run in a thread of the room's own limiter (not the log writers').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from dshd.errors import Damaged, DshError, Unsupported
+from dshd.log import recovery
+from dshd.log.codec import Event
+from dshd.log.disk import Disk, LogFile
+from dshd.model.blocks import Assembler
+from dshd.model.chunks import chunk_from_json
+from dshd.model.errors import ModelError
+from dshd.session import state as fold
+from dshd.session.events import KNOWN_TYPES
+from dshd.session.session import Broken
+from dshd.session.state import Nonsense, State
+
+
+@attrs.frozen
+class Loaded:
+    """A log as found. ``file`` is None if it can't be driven; then ``broken`` says why.
+
+    ``found``: clean, open-turn or torn, for `session/opened`. ``partial``: blocks that the open
+    step had streamed.
+    """
+
+    state: State
+    opened: recovery.Opened
+    file: LogFile | None
+    broken: Broken | None
+    partial: Sequence[Mapping[str, Any]]
+    found: str
+
+
+class Folder:
+    """Folds events as they are read; notes the first nonsense and the chunks of the open step."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.nonsense: str | None = None
+        self._chunks: list[Event] = []
+
+    def take(self, event: Event) -> None:
+        if self.nonsense is not None:
+            return
+        try:
+            fold.apply(self.state, event)
+        except Nonsense as error:
+            self.nonsense = str(error)
+            return
+        if event.type == "assistant/chunk":
+            self._chunks.append(event)
+        elif event.type in ("assistant/message", "request/sent", "turn/end"):
+            self._chunks.clear()
+
+    def partial(self) -> list[dict[str, Any]]:
+        """What the open step had streamed, as blocks."""
+        assembler = Assembler()
+        try:
+            for event in self._chunks if self.state.turn is not None else ():
+                for chunk in event.data["chunks"]:
+                    assembler.feed(chunk_from_json(chunk))
+        except (ModelError, KeyError, TypeError, ValueError):
+            pass  # a chunk that makes no sense ends what is worth keeping
+        return assembler.interrupted()
+
+
+def load(disk: Disk, path: Path) -> Loaded:
+    """Open a session's log to drive it. Blocks.
+
+    Raises a `DshError` when the file can't be read at all; a log that can be read but not driven
+    comes back with ``broken``. Durability: what is returned is on disk (see `log.recovery`).
+    """
+    folder = Folder()
+    file, opened = recovery.open_log(disk, path, KNOWN_TYPES, each=folder.take)
+    broken = why_broken(path.parent.name, folder, opened)
+    if broken is not None and file is not None:
+        file.close()
+        file = None
+    found = "torn" if opened.torn else ("open-turn" if folder.state.turn is not None else "clean")
+    return Loaded(folder.state, opened, file, broken, folder.partial(), found)
+
+
+def look(disk: Disk, path: Path) -> Loaded:
+    """The same without changing anything, for those who only read."""
+    folder = Folder()
+    opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take)
+    broken = why_broken(path.parent.name, folder, opened)
+    return Loaded(folder.state, opened, None, broken, folder.partial(), "clean")
+
+
+def state_until(disk: Disk, path: Path, seq: int) -> State:
+    """The fold of the events up to ``seq``."""
+    folder = Folder()
+    recovery.read_log(disk, path, KNOWN_TYPES, each=lambda e: folder.take(e) if e.seq <= seq else None)
+    return folder.state
+
+
+def why_broken(id: str, folder: Folder, opened: recovery.Opened) -> Broken | None:
+    name = folder.state.name if folder.state.header else id
+    error = _error(name, folder, opened)
+    if error is None:
+        return None
+    return Broken("damaged" if isinstance(error, Damaged) else "unsupported", error)
+
+
+def _error(name: str, folder: Folder, opened: recovery.Opened) -> DshError | None:
+    if opened.unsupported:
+        return Unsupported(f"session {name} can be read but not driven: {opened.unsupported}.",
+                           hint=f"dshctl log -s {name}")  # fmt: skip
+    if opened.damage:
+        return Damaged(f"session {name} is {opened.damage.sentence()}.", hint=f"dshctl fsck --repair {name}")
+    if folder.nonsense:
+        return Damaged(f"session {name} makes no sense at {folder.nonsense}.",
+                       hint=f"dshctl log -o json -s {name}")  # fmt: skip
+    return None

@@ -1,0 +1,251 @@
+"""A whole daemon's core in one process: real registry, sessions and drivers on a memory disk.
+
+The model is a script, the tools are gates that a test opens. `World.crash` is a power cut: it
+gives a new world on what the disk kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from dshd import wire
+from dshd.config import Config
+from dshd.driver.port import Services
+from dshd.log.codec import Event, decode
+from dshd.log.disk import Disk
+from dshd.log.memory import MemoryDisk
+from dshd.log.store import Store
+from dshd.model.adapter import PreparedCall
+from dshd.model.chunks import BlockStart, Chunk, Finish, TextDelta, ToolCallDelta, Usage
+from dshd.model.request import ModelRequest
+from dshd.model.retry import RetryPolicy
+from dshd.model.routes import Choice
+from dshd.session.registry import Registry
+from dshd.session.session import Session
+from dshd.session.who import Peer
+from dshd.tools.registry import Registry as Tools
+from dshd.tools.tool import ToolContext, ToolOutput, text_output
+
+ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
+STATE = Path("/state")
+
+
+def say(text: str, finish: str = "stop") -> list[Chunk]:
+    return [BlockStart(0, "text"), TextDelta(0, text), Usage({"input": 10, "output": 2}), Finish(finish)]
+
+
+def call(*names: str) -> list[Chunk]:
+    """An answer that asks for these tools; ``name:argument`` gives one."""
+    chunks: list[Chunk] = []
+    for i, spec in enumerate(names):
+        name, _, argument = spec.partition(":")
+        chunks += [
+            BlockStart(i, "tool-call", id=f"p{i}", name=name),
+            ToolCallDelta(i, '{"name": "' + argument + '"}'),
+        ]
+    return [*chunks, Usage({"input": 10, "output": 2}), Finish("tool-calls")]
+
+
+class ScriptedAdapter:
+    """Plays ``world.script``: each item is a list of chunks, an exception, or an async function."""
+
+    name = "scripted"
+    encoder = "scripted/1"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
+        return repr((request.system, request.messages, [t.name for t in request.tools])).encode()
+
+    async def stream(self, call: PreparedCall, body: bytes, emit: Any) -> None:
+        world = self._world
+        world.requests.append(body)
+        await trio.lowlevel.checkpoint()
+        item = world.script.pop(0) if world.script else say("done")
+        if callable(item):
+            item = await item()
+        if isinstance(item, Exception):
+            raise item
+        for chunk in item:
+            if isinstance(chunk, Exception):
+                raise chunk
+            await emit(chunk)
+
+
+class ScriptedModels:
+    def __init__(self, world: World) -> None:
+        self.adapter = ScriptedAdapter(world)
+
+    def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
+        retry = RetryPolicy(quick=2, first=0.001)
+        return PreparedCall(route=route, adapter=self.adapter, model="m", retry=retry, window=100_000)
+
+    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
+        return Choice("scripted", "a test")
+
+    def adapter_name(self, ref: str) -> str:
+        return "scripted"
+
+
+@attrs.define(eq=False)
+class Gate:
+    """A tool that waits until the test lets it go. ``began`` is set when it runs."""
+
+    name: str = "gate"
+    description: str = "waits"
+    read_only: bool = False
+    schema: dict[str, Any] = attrs.field(
+        factory=lambda: {"type": "object", "properties": {"name": {"type": "string"}}}
+    )
+    began: trio.Event = attrs.field(factory=trio.Event)
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    runs: list[str] = attrs.field(factory=list)
+
+    def describe(self, args: dict[str, Any]) -> str:
+        return f"{self.name}: {args.get('name', '')}"
+
+    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        self.runs.append(str(args.get("name", "")))
+        self.began.set()
+        await self.opened.wait()
+        return text_output(f"{self.name} is open")
+
+
+@attrs.define(eq=False)
+class Quick(Gate):
+    name: str = "quick"
+
+    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        self.runs.append(str(args.get("name", "")))
+        await trio.lowlevel.checkpoint()
+        return text_output(f"quick {args.get('name', '')}")
+
+
+@attrs.define(eq=False)
+class Look(Quick):
+    name: str = "look"
+    read_only: bool = True
+
+
+class World:
+    """``script`` is consumed by the model; ``told`` is every line that followers got, by session."""
+
+    def __init__(
+        self, disk: Disk | None = None, *, config: Any = None, plugins: tuple[Any, ...] = ()
+    ) -> None:
+        self.disk = disk if disk is not None else MemoryDisk()
+        self.config = config or Config()
+        self.script: list[Any] = []
+        self.requests: list[bytes] = []
+        self.told: dict[str, list[bytes]] = {}
+        self.resets: list[tuple[str, int]] = []
+        self.clock_offset = 0
+        self.gate, self.quick, self.look = Gate(), Quick(), Look()
+        self.tools = Tools([self.gate, self.quick, self.look])
+        self.plugins = plugins
+        self.store = Store(self.disk, STATE)
+        self.registry: Registry
+
+    def now(self) -> int:
+        return 1_796_040_000_000 + self.clock_offset + round(trio.current_time() * 1000) % 10**9
+
+    def services(self) -> Services:
+        return Services(
+            models=ScriptedModels(self),
+            tools=self.tools,
+            spawner=None,
+            plugins=self.plugins,
+            now=self.now,
+            config=lambda: self.config,
+            hidden=(),
+            protected=(),
+            readable=(STATE / "sessions",),
+            reserve=self.give_reserve,
+            rng=random.Random(1),
+            home=Path("/home/me"),
+            config_dir=Path("/nowhere"),
+        )
+
+    def give_reserve(self) -> bool:
+        held = self.store.reserve.held
+        self.store.reserve.release()
+        return held
+
+    def on_lines(self, id: str, first: int, lines: list[bytes]) -> None:
+        self.told.setdefault(id, []).extend(lines)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[World]:
+        """The daemon's life; left by a hard stop (nothing is closed, as after ``kill -9``)."""
+        self.store.prepare()
+        async with trio.open_nursery() as nursery:
+            self.registry = Registry(
+                self.store,
+                self.services(),
+                start=nursery.start_soon,
+                on_lines=self.on_lines,
+                on_reset=lambda id, to: self.resets.append((id, to)),
+                boot="boot",
+                version="test",
+                limiter=trio.CapacityLimiter(4),
+            )
+            await self.registry.start()
+            yield self
+            nursery.cancel_scope.cancel()
+
+    async def session(self, **params: Any) -> Session:
+        p = wire.CreateParams(dir="/", mode=params.pop("mode", "full"), **params)
+        session, _ = await self.registry.create(p, ME)
+        return session
+
+    async def again(self, session: Session) -> Session:
+        """The same session in this world."""
+        return await self.registry.get(session.id)
+
+    def events(self, session: Session | str) -> list[Event]:
+        """The log on disk."""
+        id = session if isinstance(session, str) else session.id
+        data = self.disk.read_bytes(self.store.log_path(id))
+        return [decode(line) for line in data.splitlines(keepends=True)]
+
+    def types(self, session: Session | str) -> list[str]:
+        return [e.type for e in self.events(session)]
+
+    def crash(self, survivor: Any = None) -> World:
+        assert isinstance(self.disk, MemoryDisk)
+        world = World(self.disk.crash(survivor), config=self.config, plugins=self.plugins)
+        world.clock_offset = self.clock_offset + 1000
+        return world
+
+
+async def followup(session: Session, text: str, **more: Any) -> dict[str, Any]:
+    return await session.send(wire.SendParams(verb="followup", text=text, **more), ME)
+
+
+async def steer(session: Session, text: str, **more: Any) -> dict[str, Any]:
+    return await session.send(wire.SendParams(verb="steer", text=text, **more), ME)
+
+
+async def inject(session: Session, text: str, **more: Any) -> dict[str, Any]:
+    return await session.send(wire.SendParams(verb="inject", text=text, **more), ME)
+
+
+async def until(session: Session, holds: Callable[[], Any]) -> None:
+    """Wait until something holds; it is looked at after every change of the session."""
+    with trio.fail_after(10):
+        while not holds():
+            assert session.ledger is not None
+            await session.ledger.changed.wait()
+
+
+async def settled(session: Session, id: str) -> dict[str, Any]:
+    with trio.fail_after(10):
+        return await session.wait_message(id)
