@@ -14,7 +14,7 @@ What holds, whoever is killed: the daemon dies, and everybody sees the socket cl
 parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and
 end their trees; a supervisor dies, and its main process dies with it while the rest arrives at the
 spawner and is ended there. Only if daemon, spawner and supervisor are all killed at once can something
-be left that is neither the command's main process nor in a sandbox; `Spawner.kill_orphans` finds that
+be left that is neither the command's main process nor in a sandbox; `client.kill_orphans` finds that
 at the next start by a mark in its environment.
 
 This module is imported before Trio, by the process that forks: keep it and what it imports small.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,9 @@ END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 2.0  # s, after the g
 MARK = "DSHD_SCOPE"  # in the environment of all we start: whose it is
 
 
-class SpawnFailed(errors.DshError):
-    """A command could not be started, or the process that watched it was lost. ``survivors``: pids
-    that could not be ended."""
-
-    code = "INTERNAL"
+class SpawnFailed(Exception):
+    """A command could not be started, or the process that watched it was lost. ``str()`` is a sentence,
+    ``survivors`` are pids that could not be ended."""
 
     def __init__(self, message: str, survivors: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -162,44 +163,48 @@ class Spawner:
     async def _call(self, frame: bytes, request: Request, label: str) -> Frame:
         handle = await self._alive()
         ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._hand_over(handle, theirs)
-        except OSError as error:
-            ours.close()
-            raise SpawnerLost(f"the spawner is gone: {error}", started=False) from None
-        sock = trio.socket.from_stdlib_socket(ours)
         with ours:
-            call = _Call(trio.SocketStream(sock), self._calls, label)
-            return await self._drive(call, frame, request)
+            try:
+                with theirs:
+                    socket.send_fds(handle.sock, [b"c"], [theirs.fileno()])
+            except OSError as error:
+                raise SpawnerLost(f"the spawner is gone: {error}", started=False) from None
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+            call = _Call(stream, self._calls, label)
+            try:
+                return await self._drive(call, frame, request)
+            except trio.Cancelled:
+                self._note(await self._stop(call, request.grace), label)
+                raise
+            finally:
+                call.forget()
 
     async def _drive(self, call: _Call, frame: bytes, request: Request) -> Frame:
-        limit = None if request.timeout is None else request.timeout + request.grace + END_LIMIT
-        try:
-            with trio.move_on_after(START_LIMIT):
-                await call.begin(frame)
-            if call.pid is None:
-                await self._replace(self._handle)
-                raise SpawnerLost("the spawner does not answer", started=False)
-            with trio.move_on_after(trio.current_time() if limit is None else limit) as scope:
-                if limit is None:
-                    scope.deadline = float("inf")
-                return await call.end()
-            raise SpawnFailed("the call's supervisor does not answer", call.kill())
-        except trio.Cancelled:
-            with trio.move_on_after(request.grace + END_LIMIT, shield=True):
-                self._note(await call.stop(), call.label)
-            raise
-        finally:
-            call.forget()
+        """To the last frame. The supervisor keeps the time limit; ours is for one that doesn't answer."""
+        with trio.move_on_after(START_LIMIT):
+            await call.begin(frame)
+        if call.pid is None:
+            await self._replace(self._handle)
+            raise SpawnerLost("the spawner does not answer", started=False)
+        limit = math.inf if request.timeout is None else request.timeout + request.grace + END_LIMIT
+        with trio.move_on_after(limit):
+            return await call.end()
+        last = await self._stop(call, 0)
+        raise SpawnFailed("the process that watched the command did not answer", survivors_of(last))
+
+    async def _stop(self, call: _Call, grace: float) -> Frame | None:
+        """Have a call ended, by its supervisor if that answers in time, else by the spawner."""
+        with trio.move_on_after(grace + END_LIMIT if grace else 0.5, shield=True):
+            return await call.stop()
+        call.kill()
+        with trio.move_on_after(END_LIMIT, shield=True):
+            return await call.stop()
+        return None
 
     def _note(self, reply: Frame | None, label: str) -> None:
         for pid in survivors_of(reply):
             log.warning("process %d of %s could not be ended", pid, label or "a call")
             self.survivors[pid] = label
-
-    def _hand_over(self, handle: SpawnerHandle, theirs: socket.socket) -> None:
-        socket.send_fds(handle.sock, [b"c"], [theirs.fileno()])
 
     def _mark(self) -> dict[str, str]:
         return {MARK: mark(self._state_dir)} if self._state_dir is not None else {}
@@ -220,7 +225,7 @@ class Spawner:
                 return
             log.error("the spawner (pid %d) is gone; starting another", lost.pid)
             lost.sock.close()
-            kernel.send([lost.pid], 9)
+            kernel.send([lost.pid], signal.SIGKILL)
             self._handle = await trio.to_thread.run_sync(launch)
             self._pids.add(self._handle.pid)
         await _gone(lost)
@@ -236,11 +241,13 @@ class _Call:
         self._frames: list[Frame] = []
         self.label = label
         self.pid: int | None = None
+        self._sent = False
 
     async def begin(self, frame: bytes) -> None:
         """Send the request and wait for the supervisor to show itself."""
         with contextlib.suppress(trio.BrokenResourceError):  # the reason is in what can be read
             await self._stream.send_all(frame)
+        self._sent = True
         message, _ = await self._receive()
         if "supervisor" not in message:
             raise SpawnFailed(message["failed"], message.get("survivors", ()))
@@ -252,22 +259,23 @@ class _Call:
         return await self._receive()
 
     async def stop(self) -> Frame | None:
-        """Tell the supervisor to stop, and wait for its last frame."""
-        try:
+        """Tell the supervisor to stop, and wait for its last frame; None if there won't be any. With half
+        a request sent nothing has been started, and nothing will be."""
+        if not self._sent:
+            return None
+        with contextlib.suppress(trio.BrokenResourceError, SpawnFailed):
             await self._stream.send_all(encode({"stop": True}))
             while True:
                 frame = await self._receive()
                 if "supervisor" not in frame[0]:
                     return frame
-        except (trio.BrokenResourceError, SpawnFailed):
-            return None
+        return None
 
-    def kill(self) -> list[int]:
-        """SIGKILL to a supervisor that doesn't answer; the spawner ends what it leaves. Safe against a
-        reused pid as far as the socket is open: it is the supervisor that holds its other end."""
+    def kill(self) -> None:
+        """SIGKILL to a supervisor that doesn't answer; the spawner ends what it leaves and sends the last
+        frame. No other process can have its pid: our socket is open, and it holds the other end."""
         if self.pid is not None:
-            kernel.send([self.pid], 9)
-        return []
+            kernel.send([self.pid], signal.SIGKILL)
 
     def forget(self) -> None:
         if self.pid is not None:
@@ -369,7 +377,27 @@ def mark(state_dir: Path) -> str:
     return os.fsdecode(state_dir)
 
 
-def kill_orphans(state_dir: Path, spawner: Spawner | None = None) -> list[int]:
-    """End what an earlier daemon of this state directory left behind (only if it was killed together
-    with its spawner and supervisors). Returns the pids. Blocks, for ms; nothing of ours is touched."""
-    return []
+def kill_orphans(state_dir: Path) -> list[int]:
+    """End what an earlier daemon of this state directory left behind. Returns the pids.
+
+    There is something only if that daemon was killed together with its spawner and supervisors. To be
+    called before the first call. Blocks, for ms as a rule and END_LIMIT at most.
+    """
+    found: set[int] = set()
+    limit = time.monotonic() + END_LIMIT
+    while time.monotonic() < limit:
+        now = kernel.carriers(f"{MARK}={mark(state_dir)}")
+        for pid in now:
+            found |= kernel.kill_below(pid).keys()
+        kernel.send(now, signal.SIGKILL)
+        found |= now
+        if not any(is_alive(pid) for pid in found):
+            break
+        time.sleep(0.02)
+    return sorted(found)
+
+
+def is_alive(pid: int) -> bool:
+    """There, and not just waiting to be reaped."""
+    fields = kernel.stat_fields(pid)
+    return fields is not None and fields[0] not in "ZX"

@@ -17,16 +17,17 @@ import signal
 from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int | bytes) -> None:
     """prctl(2) with one argument. Raises OSError."""
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
-    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -40,6 +41,11 @@ def die_with(parent: int, signum: int) -> bool:
     """Ask for ``signum`` when the parent ends. False: it had ended before we asked."""
     prctl(PR_SET_PDEATHSIG, signum)
     return os.getppid() == parent
+
+
+def guard_memory() -> None:
+    """Nobody but root may read our memory or environment through /proc (they hold the daemon's keys)."""
+    prctl(PR_SET_DUMPABLE, 0)
 
 
 def rename(name: str) -> None:
@@ -98,6 +104,19 @@ def send(pids: Iterable[int], signum: int) -> None:
             os.kill(pid, signum)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def carriers(mark: str) -> set[int]:
+    """The pids whose environment held ``mark`` (``NAME=value``) when they were executed."""
+    wanted, found = os.fsencode(mark), set()
+    for pid in processes():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.add(pid)
+        except OSError:
+            continue
+    return found
 
 
 def kill_below(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import gc
 import os
 import select
+import signal
 import socket
 import time
 import traceback
@@ -54,7 +56,11 @@ def settle(sock: socket.socket) -> None:
     os.closerange(3, keep)
     os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
     kernel.rename("dshd-spawn")
+    kernel.guard_memory()
     kernel.become_subreaper()
+
+
+Spare = tuple[int, socket.socket]  # a supervisor without a call yet: its pid, and where to send one
 
 
 class Server:
@@ -63,6 +69,7 @@ class Server:
         self.parent = parent
         self.poll_ms = None if signalled else POLL_PARENT_MS
         self.calls: dict[int, socket.socket] = {}  # supervisor's pid -> its call's socket
+        self.spare: Spare | None = None
         self.wake = supervisor.wake_on_signals(supervisor.ORPHANED)
         self.orphaned = not kernel.die_with(parent, supervisor.ORPHANED) if signalled else False
 
@@ -70,6 +77,7 @@ class Server:
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.sock, select.POLLIN)
+        self.spare = self._fork()
         while not self.orphaned:
             ready = {fd for fd, _ in poll.poll(self.poll_ms)}
             if self.wake in ready:
@@ -92,36 +100,55 @@ class Server:
         for level, kind, payload in control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i", payload)
-                self._fork(socket.socket(fileno=fds[0]))
+                self._assign(socket.socket(fileno=fds[0]))
 
-    def _fork(self, call: socket.socket) -> None:
-        me = os.getpid()
+    def _assign(self, call: socket.socket) -> None:
+        """Give a call to the spare supervisor; then have a new spare."""
         try:
-            pid = os.fork()
+            pid = self._hand_over(call)
         except OSError as error:
             fail(call, f"no process can be started: {os.strerror(error.errno or 0)}")
             return
-        if pid == 0:
-            self._become_supervisor(call, me)
         self.calls[pid] = call
+        with contextlib.suppress(OSError):  # then the next call tries again
+            self.spare = self._fork()
 
-    def _become_supervisor(self, call: socket.socket, spawner: int) -> NoReturn:
+    def _hand_over(self, call: socket.socket) -> int:
+        """The pid of the supervisor that has the call now. A spare that was killed is passed over."""
+        for spare in (self.spare, None):
+            pid, channel = spare or self._fork()
+            self.spare = None
+            with channel, contextlib.suppress(BrokenPipeError):
+                socket.send_fds(channel, [b"c"], [call.fileno()])
+                return pid
+        raise OSError(errno.EAGAIN, "")
+
+    def _fork(self) -> Spare:
+        ours, theirs = socket.socketpair()
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_supervisor(theirs, me)
+        theirs.close()
+        return pid, ours
+
+    def _become_supervisor(self, channel: socket.socket, spawner: int) -> NoReturn:
         code = 1
         try:
-            self.sock.close()
-            os.close(self.wake)
-            for other in self.calls.values():
-                other.close()
-            supervisor.main(call, spawner)
+            signal.set_wakeup_fd(-1)
+            os.closerange(3, channel.fileno())
+            os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+            supervisor.main(channel, spawner)
             code = 0
-        except BaseException:
-            with contextlib.suppress(OSError):
-                call.sendall(encode({"failed": traceback.format_exc()[-4000:]}))
-        os._exit(code)
+        finally:
+            os._exit(code)
 
     def _reap(self) -> None:
         ended, _ = kernel.reap()
         for pid, status in ended.items():
+            if self.spare is not None and pid == self.spare[0]:
+                self.spare[1].close()
+                self.spare = None
             if (call := self.calls.pop(pid, None)) is not None:
                 self._ended(call, status)
 
@@ -135,25 +162,30 @@ class Server:
 
     def _end_strays(self) -> list[int]:
         limit = time.monotonic() + STRAY_LIMIT
-        while strays := kernel.kill_below(os.getpid(), apart=self.calls):
+        while strays := kernel.kill_below(os.getpid(), apart=self._own()):
             if time.monotonic() > limit:
                 return sorted(strays)
             time.sleep(0.005)
             self._reap()
         return []
 
+    def _own(self) -> set[int]:
+        return {*self.calls, *([self.spare[0]] if self.spare else [])}
+
     def _last(self) -> None:
         """The daemon is gone. Every supervisor has seen that too; the impatient way comes after."""
         for call in self.calls.values():
             call.close()
+        if self.spare is not None:
+            self.spare[1].close()
         limit = time.monotonic() + LAST_LIMIT
         while time.monotonic() < limit:
             ended, left = kernel.reap()
             self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
             if not left:
                 return
-            if kernel.descendants(os.getpid(), apart=self.calls):
-                kernel.kill_below(os.getpid(), apart=self.calls)
+            if kernel.descendants(os.getpid(), apart=self._own()):
+                kernel.kill_below(os.getpid(), apart=self._own())
             time.sleep(0.02)
         self.calls = {}
         kernel.kill_below(os.getpid())
@@ -165,4 +197,3 @@ def fail(call: socket.socket, sentence: str, survivors: list[int] | None = None)
         call.setblocking(False)
         call.sendall(encode({"failed": sentence, "survivors": survivors or []}))
     call.close()
-

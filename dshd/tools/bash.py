@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,21 @@ import trio
 
 from dshd.spawn.client import Completed, Spawner, SpawnFailed
 from dshd.tools import sandbox
+from dshd.tools.sandbox import Plan
+from dshd.tools.threads import writing
 from dshd.tools.tool import Args, ToolContext, ToolOutput, failure, text_output
 
 DEFAULT_LIMIT = 120.0  # s
 HEAD, TAIL = 10_000, 20_000  # bytes shown to the model
 
 PROVIDER_KEYS = frozenset({"DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"})
-FROM_DAEMON = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "XDG_*", "PATH")
-FOR_DSHCTL = ("DSHD_HOME", "DSHD_STATE_DIR", "DSHD_SOCKET", "DSHD_CONFIG")
-NEVER = ("BASH_ENV", "ENV", "BASH_FUNC_*", "GIT_*", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND")
+FROM_DAEMON = re.compile(
+    "HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|XDG_.*|PATH|DSHD_(HOME|STATE_DIR|SOCKET|CONFIG)", re.DOTALL
+)
+NEVER = re.compile(
+    "BASH_ENV|ENV|BASH_FUNC_.*|GIT_.*|SHELLOPTS|BASHOPTS|PROMPT_COMMAND|PS4|LD_PRELOAD", re.DOTALL
+)
+ALWAYS = {"TERM": "dumb", "DSHD_AUTOSTART": "0"}
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 SCHEMA: dict[str, Any] = {
@@ -66,8 +72,8 @@ class Bash:
         if "\0" in args["command"]:
             return failure("the command holds a NUL character, which no command line can.")
         try:
-            plan = await sandbox.prepare(ctx, await self.detect(ctx.spawner))
-            return await self._run(args, ctx, plan)
+            found = await self.detect(ctx.spawner)
+            return await self._run(args, ctx, *await writing(prepare, ctx, found))
         except sandbox.Refused as error:
             return failure(str(error), "DENIED")
         except SpawnFailed as error:
@@ -80,39 +86,56 @@ class Bash:
                 self._found = await sandbox.detect(spawner)
             return self._found
 
-    async def _run(self, args: Args, ctx: ToolContext, plan: sandbox.Plan) -> ToolOutput:
+    async def _run(self, args: Args, ctx: ToolContext, plan: Plan, spill: Path) -> ToolOutput:
         limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
         spawner: Spawner = ctx.spawner
-        done = await spawner.run(
-            [*plan.prefix, "bash", "-c", args["command"]],
-            cwd=str(ctx.dir),
-            env={**environment(ctx.env, os.environ, self._provider_keys), "PWD": str(ctx.dir), **plan.env},
-            timeout=limit,
-            head=HEAD,
-            tail=TAIL,
-            spill=await trio.to_thread.run_sync(spill_path, ctx.spill_dir),
-            label=ctx.session,
-            wrapper=plan.kind == "bubblewrap",
-            landlock=plan.landlock,
-        )
-        return result(done, limit, plan)
+        env = {**environment(ctx.env, os.environ, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
+        try:
+            done = await spawner.run(
+                [*plan.prefix, "bash", "-c", args["command"]],
+                cwd=str(ctx.dir),
+                env=env,
+                timeout=limit,
+                head=HEAD,
+                tail=TAIL,
+                spill=spill,
+                label=ctx.session,
+                wrapper=plan.kind == "bubblewrap",
+                landlock=plan.landlock,
+            )
+        finally:
+            removed = afterwards(plan, ctx.spill_dir)
+        return result(done, limit, plan, removed)
+
+
+def prepare(ctx: ToolContext, found: sandbox.Found) -> tuple[Plan, Path]:
+    """How to confine the command, and where its whole output would go. Blocks; raises Refused."""
+    spill = spill_path(ctx.spill_dir)
+    if not sandbox.needed(ctx):
+        return Plan(kind="none", net=True), spill
+    places = sandbox.look(ctx, environ=ctx.env, uid=os.getuid(), found=found)
+    return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found), spill
+
+
+def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
+    """Undo what the sandbox could not prevent. A few stat calls as a rule, so not worth a thread; and it
+    must happen whether the call was cancelled or not."""
+    return sandbox.sweep(plan.places, spill_dir / "removed") if plan.places is not None else []
 
 
 def environment(
     session: Mapping[str, str], daemon: Mapping[str, str], provider_keys: frozenset[str]
 ) -> dict[str, str]:
     """What a command sees: who and where from the daemon, the rest from the session, never a
-    provider's key, nor what would make bash run a file first."""
-    env = {name: value for name, value in daemon.items() if matches(name, FROM_DAEMON + FOR_DSHCTL)}
+    provider's key, nor what would make bash run a file first. (A session's environment holds names that
+    look like secrets only if its person named them.)"""
+    env = {name: value for name, value in daemon.items() if FROM_DAEMON.fullmatch(name)}
     env.update(session)
     env.setdefault("PATH", DEFAULT_PATH)
-    env["DSHD_AUTOSTART"] = "0"
-    env["TERM"] = "dumb"
-    return {name: value for name, value in env.items() if not (matches(name, NEVER) or name in provider_keys)}
-
-
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    env.update(ALWAYS)
+    return {
+        name: value for name, value in env.items() if not (NEVER.fullmatch(name) or name in provider_keys)
+    }
 
 
 def spill_path(directory: Path) -> Path:
@@ -124,10 +147,13 @@ def spill_path(directory: Path) -> Path:
     return path
 
 
-def result(done: Completed, limit: float, plan: sandbox.Plan) -> ToolOutput:
+def result(done: Completed, limit: float, plan: Plan, removed: Sequence[Path] = ()) -> ToolOutput:
     """The output and how it ended, in words."""
     text = shown(done)
+    if plan.kind == "bubblewrap" and done.returncode == 1 and text.startswith("bwrap: "):
+        return failure(f"the sandbox could not be set up: {text.strip()}", "SANDBOX")
     notes = [ending(done, limit), *remarks(done, text, plan)]
+    notes += [f"{path} was removed again: it is protected here" for path in removed]
     body = text if text.endswith("\n") or not text else text + "\n"
     failed = done.timed_out or done.signal is not None or done.returncode is None
     code = "TIMEOUT" if done.timed_out else "SIGNAL" if failed else None
@@ -187,7 +213,7 @@ def brief(done: Completed) -> str:
     return f"exit {done.returncode}" if done.returncode is not None else f"signal {done.signal}"
 
 
-def remarks(done: Completed, text: str, plan: sandbox.Plan) -> list[str]:
+def remarks(done: Completed, text: str, plan: Plan) -> list[str]:
     """What else the model should know."""
     notes = []
     if "\ufffd" in text:
@@ -196,8 +222,8 @@ def remarks(done: Completed, text: str, plan: sandbox.Plan) -> list[str]:
         notes.append(f"{done.spill} holds only the first {done.spilled} bytes: {done.spill_error}")
     if done.left and not done.timed_out:
         notes.append(f"{done.left} background processes were ended with the command")
-    if not plan.net and done.returncode != 0 and looks_like_no_network(text):
-        notes.append("network is off here: dshctl set net=on")
+    if done.returncode != 0:
+        notes += forbidden(text, plan)
     if done.survivors:
         notes.append(survivors(done.survivors).strip())
     return notes
@@ -214,15 +240,32 @@ NETWORK_WORDS = (
     "eai_again",
     "enotfound",
     "unable to resolve",
+    "temporary failure resolving",
     "nodename nor servname",
-    "lookup address information",
+    "failed to lookup address",
     "dial tcp",
 )
 
 
-def looks_like_no_network(text: str) -> bool:
+def forbidden(text: str, plan: Plan) -> list[str]:
+    """What of a failed command's output looks like the sandbox's doing, and what a person can do."""
     lower = text.lower()
-    return any(words in lower for words in NETWORK_WORDS)
+    notes = []
+    if not plan.net and any(words in lower for words in NETWORK_WORDS):
+        notes.append("network is off here: dshctl set net=on")
+    if plan.places is not None and "read-only file system" in lower:
+        notes.append(where_to_write(plan.places, lower))
+    elif plan.kind == "landlock" and "permission denied" in lower:
+        notes.append(f"only {plan.places and plan.places.dir} and $TMPDIR can be written here")
+    elif plan.places is not None and ".git/config" in lower and "resource busy" in lower:
+        notes.append("git's settings and hooks can't be changed here: dshctl set mode=full")
+    return notes
+
+
+def where_to_write(places: sandbox.Places, lower: str) -> str:
+    if any(str(path).lower() in lower or path.name.lower() in lower for path in places.protected):
+        return "git's settings and hooks, keys and start-up files can't be changed here"
+    return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: dshctl set mode="
 
 
 def survivors(pids: list[int]) -> str:
