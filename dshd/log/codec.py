@@ -185,6 +185,7 @@ def _record(event: Event) -> dict[str, Any]:
     if event.ignorable:
         record["ignorable"] = True
     if event.synced is not None:
+        assert -1 <= event.synced < event.seq, "synced must be an earlier seq, or -1 for none"
         record["synced"] = event.synced
     return record
 
@@ -239,6 +240,8 @@ def _event(record: Any) -> Event:
         raise BadLine("it is not an event") from None
     if type(seq) is not int or type(time) is not int or type(kind) is not str or type(data) is not dict:
         raise BadLine("it is not an event")
+    if seq < 0:
+        raise BadLine("its seq is negative")
     if len(record) == 5:  # these four and the checksum: most lines
         return Event(seq, time, intern(kind), data)
     return Event(seq, time, intern(kind), data, **_optional(record, seq))
@@ -246,7 +249,7 @@ def _event(record: Any) -> Event:
 
 def _optional(record: dict[str, Any], seq: int) -> dict[str, Any]:
     synced = record.get("synced")
-    if synced is not None and (type(synced) is not int or synced >= seq):
+    if synced is not None and (type(synced) is not int or not -1 <= synced < seq):
         raise BadLine("its synced is no earlier seq")
     return {
         "surface": _surface(record.get("surface")),

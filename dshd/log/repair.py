@@ -162,7 +162,7 @@ class _Build:
         return encode(event)
 
     def _stand_ins(self, region: Region) -> Iterator[Event]:
-        if region.first == 0:
+        if region.first == 0 and region.last != -1:  # not just bytes too many before a good header
             self.header = True
             yield Event(0, self._now, HEADER, self._new_header(region))
         first = max(region.first, 1)
