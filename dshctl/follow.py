@@ -322,9 +322,10 @@ def way_out(result: Json) -> Iterator[str]:
     name = sentences.name_of(result)
     for approval in result.get("approvals") or ():
         yield f"dshctl allow {approval.get('id') if isinstance(approval, dict) else approval}"
-    if result.get("outcome") in ("parked", "budget", "error", "aborted"):
-        yield f"dshctl wake -s {name}"
-    elif result.get("outcome") == "held":
-        yield f"dshctl wake {result.get('message')}"
-    elif result.get("outcome") in ("damaged", "faulted"):
+    code = exits.of_result(result)
+    if code == exits.PARKED:
+        yield f"dshctl why {result['message']}" if result.get("message") else f"dshctl wake -s {name}"
+    elif code == exits.DAMAGED:
         yield f"dshctl show {name}"
+    elif code in (exits.ERROR, exits.LATER):
+        yield f"dshctl log -s {name}"

@@ -1,23 +1,240 @@
-"""Views from the files, for when no daemon runs. Nothing here writes.
+"""Views from the files, for when no daemon runs. Nothing here writes, and nothing is driven.
 
-Heavier than the rest of dshctl (the daemon's own codec and fold are used, so that both show the
-same), hence imported only when it is needed.
+Heavier than the rest of dshctl, hence imported only when it is needed: the daemon's own reader,
+fold and views are used, so that a session looks the same whether a daemon runs or not. What a
+damaged log still holds is shown, with the warning that names the place.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dshd import wire
-from dshd.errors import NotFound
+from dshd import errors, paths, wire
+from dshd.control.logfile import Line, LogFile
+from dshd.log.disk import Disk, RealDisk, explained
+from dshd.log.store import Store
+from dshd.session import opening, views
+from dshd.session.registry import VIEW, view_from_log
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
+    from dshd.session.state import State
 
 Json = dict[str, Any]
 
 
+class Files:
+    """The sessions of a state directory, read from their files."""
+
+    def __init__(self, places: paths.Places, home: str) -> None:
+        self.disk: Disk = RealDisk()
+        self.store = Store(self.disk, Path(places.state))
+        self._home = home
+
+    def ids(self) -> list[str]:
+        """All ids; a state directory that was never made has none."""
+        with explained("list", self.store.sessions):
+            there = self.disk.exists(self.store.sessions)
+        return self.store.ids() if there else []
+
+    def view(self, id: str) -> Json:
+        """The session as `session.show` has it: from the view beside the log if that fits, else folded."""
+        path = self.store.log_path(id)
+        try:
+            saved: Json = json.loads(self.disk.read_bytes(path.with_name(VIEW)))
+            if saved.pop("size") == self.disk.stat(path).size and saved["type"] == "session":
+                return {**saved, "phase": "idle", "doing": None}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return view_from_log(self.disk, path)
+
+    def views(self) -> list[Json]:
+        return sorted((self.view(id) for id in self.ids()), key=lambda view: -(view["active_at"] or 0))
+
+    def resolve(self, ref: str | None, cwd: str | None) -> str:
+        """The id that a reference means. An exact id needs no look at the others."""
+        if ref is not None and wire.is_session_id(ref) and self.store.exists(ref):
+            return ref
+        rows = [_row(view) for view in self.views()]
+        return str(wire.resolve(ref, rows, cwd, home=self._home).id)
+
+    def log(self, id: str) -> LogFile:
+        return LogFile(self.disk, self.store.log_path(id))
+
+    def look(self, id: str) -> opening.Loaded:
+        """The session folded. Raises NotFound if there is none."""
+        path = self.store.log_path(id)
+        if not self.disk.exists(path):
+            raise errors.NotFound(f'no session "{id}"', hint="dshctl ls")
+        return opening.look(self.disk, path)
+
+
+def _row(view: Json) -> wire.SessionRow:
+    return wire.SessionRow(
+        id=view["id"],
+        name=view["name"],
+        dir=view["dir"] or "",
+        state=view["state"],
+        implicit=bool(view.get("implicit")),
+        active_at=view["active_at"] or 0,
+    )
+
+
+def files(cli: Cli) -> Files:
+    return Files(cli.client().places, os.environ.get("HOME", ""))
+
+
+def listing(cli: Cli, params: wire.ListParams) -> Json:
+    """What `session.list` answers."""
+    found = files(cli).views()
+    here = wire.session_of_directory(map(_row, found), params.cwd) if params.cwd else None
+    shown = [view for view in found if params.all or view["state"] != "closed"]
+    return {
+        "sessions": shown,
+        "current": here.id if here else None,
+        "closed": sum(view["state"] == "closed" for view in found),
+    }
+
+
+def show(cli: Cli, params: wire.ShowParams) -> Json:
+    """What `session.show` answers, and where the log is."""
+    found = files(cli)
+    id = found.resolve(params.session, params.cwd)
+    return {**found.view(id), "log": str(found.store.log_path(id))}
+
+
+def message(cli: Cli, params: wire.MessageShowParams) -> Json:
+    """What `message.show` answers."""
+    state = _look(cli, files(cli), wire.session_of(params.message)).state
+    _known(state, params.message)
+    return views.message(state, params.message)
+
+
+def _known(state: State, message: str) -> None:
+    if message not in state.receipts:
+        raise errors.NotFound(f'no message "{message}"', hint=f"dshctl queue -s {state.name}")
+
+
+def answer(cli: Cli, params: wire.AnswerShowParams) -> Json:
+    """What `answer.show` answers."""
+    found = files(cli)
+    if params.message is not None:
+        state = _look(cli, found, wire.session_of(params.message)).state
+        _known(state, params.message)
+        ended = views.settled(state, params.message)
+        return ended or views.result(state, message=params.message, turn=None, exit=18)
+    state = _look(cli, found, found.resolve(params.session, params.cwd)).state
+    return _newest(state, params.n)
+
+
+def _newest(state: State, number: int) -> Json:
+    turns = sorted((turn for _, turn in state.turns.items() if turn.answer), key=lambda turn: -turn.number)
+    if len(turns) < number:
+        raise errors.NotFound(f"{state.name} has no answer yet", hint=f"dshctl log -s {state.name}")
+    turn = turns[number - 1]
+    return views.result(state, message=turn.members[0] if turn.members else None, turn=turn)
+
+
+def _look(cli: Cli, found: Files, id: str) -> opening.Loaded:
+    looked = found.look(id)
+    if looked.broken is not None:
+        cli.out.error_sentence(looked.broken.error)
+    return looked
+
+
 def events(cli: Cli, select: wire.LogReadParams) -> Iterator[Json]:
-    """The events of a session's log that were asked for."""
-    raise NotFound("no daemon runs")
+    """The events that were asked for, as they stand in the log."""
+    found = files(cli)
+    id = found.resolve(select.session, select.cwd)
+    log = found.log(id)
+    if not log.exists():
+        raise errors.Damaged(f"session {id} has no log", hint=f"dshctl rm {id}")
+    for line in _chosen(log, select):
+        if select.chunks or line.type != "assistant/chunk":
+            yield {**json.loads(line.raw), "session": id}
+    if log.damage is not None:
+        cli.out.error_sentence(
+            errors.Damaged(f"session {id} is {log.damage}", hint=f"dshctl fsck --repair {id}")
+        )
+
+
+def _chosen(log: LogFile, select: wire.LogReadParams) -> Iterator[Line]:
+    if select.turn is not None:
+        yield from _turns(log, *select.turn)
+    else:
+        yield from log.lines(_start(log, select))
+
+
+def _start(log: LogFile, select: wire.LogReadParams) -> int:
+    if select.turns is not None:
+        return log.last_turns(select.turns)
+    return log.locate_time(select.since) if select.since is not None else 0
+
+
+def _turns(log: LogFile, first: int, last: int) -> Iterator[Line]:
+    """The lines from the first turn's start to the last one's end."""
+    for line in log.lines(log.locate_turn(first)):
+        number = _number(line) if line.type in ("turn/start", "turn/end") else 0
+        if line.type == "turn/start" and number > last:
+            return
+        yield line
+        if line.type == "turn/end" and number >= last:
+            return
+
+
+def _number(line: Line) -> int:
+    return int(json.loads(line.raw)["data"]["turn"])
+
+
+def fsck(cli: Cli, params: wire.FsckParams) -> list[Json]:
+    """Check (or repair) logs under the state lock, so that no daemon starts meanwhile."""
+    from dshd.log.lock import StateLock
+
+    found = files(cli)
+    if not found.disk.exists(found.store.state):
+        return []
+    lock = StateLock(found.store.state)
+    try:
+        ids = found.ids() if params.all else [found.resolve(params.session, params.cwd)]
+        return [_checked(found, id, params.repair) for id in ids]
+    finally:
+        lock.close()
+
+
+def _checked(found: Files, id: str, repair: bool) -> Json:
+    report = _check(found, id)
+    if not repair or report["exit"] == 0:
+        return report
+    from dshd.log import repair as repairing
+
+    repairing.repair(found.disk, found.store.log_path(id))
+    return {**_check(found, id), "repaired": True}
+
+
+def _check(found: Files, id: str) -> Json:
+    """A report as `session.fsck` makes it. Without a daemon there is no memory to compare with."""
+    try:
+        looked = found.look(id)
+    except errors.DshError as error:
+        return _report(id, id, error, events=0, size=0)
+    problem = looked.broken.error if looked.broken else None
+    state, size = looked.state, looked.opened.size
+    return _report(id, state.name if state.header else id, problem, events=state.seq + 1, size=size)
+
+
+def _report(id: str, name: str, problem: errors.DshError | None, *, events: int, size: int) -> Json:
+    return {
+        "type": "fsck",
+        "session": id,
+        "name": name,
+        "ok": problem is None,
+        "events": events,
+        "bytes": size,
+        "problem": problem.message if problem else None,
+        "hint": problem.hint if problem else None,
+        "exit": 7 if problem else 0,
+    }

@@ -231,9 +231,13 @@ class Out:
         except OSError:  # nowhere left to say it
             self.err.gone = True
 
+    def error_sentence(self, error: DshError) -> None:
+        """The sentence alone: a warning beside a result that is there all the same."""
+        self._tell(error_text(error.message, error.hint))
+
     def error(self, error: DshError) -> None:
         """The sentence on standard error, also under `-q`, and with `--json` an object as well."""
-        self._tell(error_text(error.message, error.hint))
+        self.error_sentence(error)
         self.item(error_item(error))
 
 

@@ -133,8 +133,18 @@ def ended(result: Json) -> str:
     name, outcome = name_of(result), result.get("outcome")
     turn = f"turn {result['turn']}" if result.get("turn") else f"message {result.get('message')}"
     error = (result.get("error") or {}).get("message")
+    if outcome is None or (outcome == "completed" and result.get("exit")):
+        return f"{name}: {_STUCK.get(result.get('exit') or 0, 'it waits')}."
     words = _ENDS.get(str(outcome), f"ended {outcome}")
-    return f"{name}: {turn} {words}{f': {error}' if error else ''}."
+    why = f": {str(error).rstrip('.')}" if error else ""
+    return f"{name}: {turn} {words}{why}."
+
+
+_STUCK: Final = {
+    7: "the session is damaged or faulted, so nothing will end here",
+    16: "it waits for an approval",
+    18: "parked, or kept for a person: nothing will move it on by itself",
+}
 
 
 _ENDS: Final = {
@@ -184,46 +194,48 @@ def park_reason(park: Json) -> str:
 
 def abort(got: Json) -> list[str]:
     """What an abort stopped, parked and cleared, and how to go on."""
-    name = name_of(got)
-    if not got.get("turn") and not got.get("stopped") and not got.get("cleared"):
-        return [f"{name}: nothing is running."]
-    return [_stopped(name, got), *_left(got)]
+    return [_stopped(got), *_left(got)]
 
 
-def _stopped(name: str, got: Json) -> str:
-    if not got.get("turn"):
-        return f"{name}: nothing is running; {count(_number(got.get('cleared')), 'message')} cleared."
-    lasted = f" after {age(got['ran_ms'])}" if got.get("ran_ms") is not None else ""
-    return f"{name}: stopped turn {got['turn']}{lasted}{_casualties(got)}."
+def _stopped(got: Json) -> str:
+    name, turn = name_of(got), got.get("turn")
+    if turn is None:
+        cleared = _number(got.get("cleared"))
+        rest = f"; {count(cleared, 'message')} cleared" if cleared else ""
+        return f"{name}: nothing is running{rest}."
+    started, ended = got.get("started_at"), got.get("ended_at")
+    lasted = f" after {age(ended - started)}" if started and ended else ""
+    killed = f" ({got['doing']} was killed)" if got.get("doing") else ""
+    return f"{name}: stopped turn {turn}{lasted}{killed}."
 
 
 def _number(value: Any) -> int:
     return len(value) if isinstance(value, list) else int(value or 0)
 
 
-def _casualties(got: Json) -> str:
-    killed = [str(tool) for tool in got.get("stopped") or ()]
-    skipped = _number(got.get("skipped"))
-    parts = []
-    if killed:
-        parts.append(f"{', '.join(killed)} {'was' if len(killed) == 1 else 'were'} killed")
-    if skipped:
-        parts.append(f"{count(skipped, 'call')} skipped")
-    return f" ({'; '.join(parts)})" if parts else ""
-
-
 def _left(got: Json) -> list[str]:
+    parked = _number((got.get("parked") or {}).get("count"))
+    cleared = _number(got.get("cleared")) if got.get("turn") is not None else 0
     lines = []
-    parked, cleared = _number(got.get("parked")), _number(got.get("cleared"))
     if parked:
-        verb = "is" if parked == 1 else "are"
-        lines.append(
-            f"{count(parked, 'message')} {verb} parked.   go on: dshctl wake    drop: dshctl queue clear"
-        )
+        are = f"{count(parked, 'message')} {'is' if parked == 1 else 'are'} parked."
+        lines.append(f"{are}   go on: dshctl wake    drop: dshctl queue clear")
     if cleared:
-        verb = "was" if cleared == 1 else "were"
-        lines.append(f"{count(cleared, 'message')} {verb} cleared.")
+        lines.append(f"{count(cleared, 'message')} {'was' if cleared == 1 else 'were'} cleared.")
     return lines
+
+
+def woken(got: Json) -> str:
+    """``nightly: goes on with turn 13; 3 queued.``"""
+    name = name_of(got)
+    queued = sum((got.get("pending") or {}).values())
+    rest = f"; {queued} queued" if queued else ""
+    if got.get("released"):
+        return f"{name}: released {', '.join(got['released'])}{rest}."
+    if got.get("runs"):
+        return f"{name}: {'goes on' if got.get('unparked') else 'runs'} with turn {got.get('turn')}{rest}."
+    was = "no longer parked; " if got.get("unparked") else ""
+    return f"{name}: {was}nothing is to be done{rest}."
 
 
 # Sources.

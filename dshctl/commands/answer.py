@@ -1,0 +1,52 @@
+"""`dshctl answer`: what the agent said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import exits, sentences
+from dshctl.base import SESSION, Cli, command
+from dshd import wire
+
+Json = dict[str, Any]
+
+
+@command(
+    "answer",
+    short_help="The last answer.",
+    examples=["dshctl answer", "dshctl answer s4h8w2c1.17 > review.md", "dshctl answer -n 2"],
+)
+@click.argument("message", required=False, metavar="[MESSAGE]")
+@SESSION
+@click.option("-n", "number", type=click.IntRange(min=1), default=1, metavar="N", help="The Nth last (1).")
+def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> int:
+    """The answer to a message, or the session's last one. Works without a daemon.
+
+    Exits as the turn ended, so that a script sees a failure.
+    """
+    if message is not None and wire.MESSAGE_ID.match(message) is None:
+        message, session = None, message  # a session's name is what else people put here
+    params = wire.AnswerShowParams(**_where(cli, message, session), message=message, n=number)
+    result: Json = _ask(cli, params)
+    code = exits.of_result(result)
+    cli.out.item({"type": "result", **result, "exit": code})
+    if result.get("text"):
+        cli.out.line(str(result["text"]).rstrip("\n"))
+    if code:
+        cli.out.fail(f"dshctl: {sentences.ended(result)}")
+    return code
+
+
+def _where(cli: Cli, message: str | None, session: str | None) -> Json:
+    return {"session": wire.session_of(message)} if message else cli.where(session)
+
+
+def _ask(cli: Cli, params: wire.AnswerShowParams) -> Json:
+    if cli.client().is_running():
+        answer: Json = cli.ask(params, start=False)
+        return answer
+    from dshctl import offline
+
+    return offline.answer(cli, params)

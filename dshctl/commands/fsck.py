@@ -1,0 +1,74 @@
+"""`dshctl fsck`: check the logs; repair one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import exits
+from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
+from dshd import wire
+from dshd.errors import Unreachable
+
+Json = dict[str, Any]
+
+
+@command(
+    "fsck", short_help="Check the logs; --repair one.", examples=["dshctl fsck", "dshctl fsck --repair api"]
+)
+@session_argument()
+@SESSION
+@click.option("--repair", is_flag=True, help="Write a new log without the damage; the old bytes are kept.")
+@click.option("--requests", is_flag=True, help="Also rebuild what was sent to models and compare.")
+def COMMAND(cli: Cli, which: str | None, session: str | None, repair: bool, requests: bool) -> int:
+    """Check logs: every line, every number, and that a rebuild gives what the daemon holds.
+
+    Without a session all are checked; exit 7 if one is damaged.
+    """
+    ref = one_session(session, which)
+    if repair and ref is None:
+        raise Mistake("--repair takes a session", "dshctl fsck --repair SESSION")
+    where: Json = cli.where(ref) if ref is not None else {}
+    params = wire.FsckParams(**where, all=ref is None, repair=repair, requests=requests)
+    reports = _ask(cli, params)
+    for report in reports:
+        cli.out.item({"type": "fsck", **report})
+        cli.out.line(sentence(report))
+    return exits.worst([code(report) for report in reports])
+
+
+def _ask(cli: Cli, params: wire.FsckParams) -> list[Json]:
+    client = cli.client()
+    if client.is_running():
+        try:
+            client.connection(start=False)
+        except Unreachable:
+            raise Unreachable(
+                "a daemon holds the state directory and does not answer, so nothing was checked",
+                hint="dshctl daemon restart",
+            ) from None
+        return reports_of(cli.ask(params, start=False, repeat=not params.repair))
+    from dshctl import offline
+
+    return offline.fsck(cli, params)
+
+
+def reports_of(answer: Any) -> list[Json]:
+    if isinstance(answer, list):
+        return answer
+    found = answer.get("sessions")
+    return found if isinstance(found, list) else [answer]
+
+
+def code(report: Json) -> int:
+    return exits.DONE if report.get("ok") else exits.DAMAGED
+
+
+def sentence(report: Json) -> str:
+    name = report.get("name") or report.get("session") or report.get("id")
+    if report.get("repaired"):
+        return f"{name}: repaired; {report.get('what') or 'the old bytes are kept beside it'}."
+    if report.get("ok"):
+        return f"{name}: good, {report.get('events')} events."
+    return f"{name}: {report.get('what') or report.get('problem') or 'damaged'}   dshctl fsck --repair {name}"

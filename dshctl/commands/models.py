@@ -1,0 +1,45 @@
+"""`dshctl models`: the models that can be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dshctl.base import Cli, command
+from dshctl.chat import tokens_text
+from dshctl.output import table
+from dshd import wire
+
+Json = dict[str, Any]
+HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "KEY")
+
+
+@command(
+    "models",
+    short_help="The models that can be used.",
+    examples=["dshctl models", "dshctl run --model fast TEXT"],
+)
+def COMMAND(cli: Cli) -> None:
+    """The routes that can be used, built in or configured; * is what a new session gets."""
+    answer = cli.ask(wire.ModelListParams())
+    models = answer.get("models") if isinstance(answer, dict) else answer
+    for model in models or []:
+        cli.out.item({"type": "model", **model})
+    if not cli.json:
+        limit = cli.out.columns - 1 if cli.out.out.tty else None
+        rows = [HEAD, *(row(model) for model in models or [])]
+        cli.out.lines(table(rows, limit=limit, ellipsis=cli.out.ellipsis))
+    why = answer.get("why") if isinstance(answer, dict) else None
+    if why:
+        cli.out.say(f"dshctl: {why}")
+
+
+def row(model: Json) -> tuple[str, ...]:
+    window = model.get("context_window")
+    return (
+        "*" if model.get("default") else " ",
+        str(model.get("route") or model.get("name") or "?"),
+        str(model.get("adapter") or "?"),
+        str(model.get("model") or "-"),
+        tokens_text(window) if window else "-",
+        {True: "yes", False: "MISSING", None: "-"}.get(model.get("key"), str(model.get("key"))),
+    )

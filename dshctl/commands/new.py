@@ -1,0 +1,35 @@
+"""`dshctl new`: make a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import sending, sentences
+from dshctl.base import Cli, Mistake, command
+
+
+@command(
+    "new",
+    short_help="Make a session.",
+    examples=["dshctl new", "dshctl new --name nightly -C ~/src/api --mode workspace --net on"],
+)
+@click.argument("name_as_argument", required=False, metavar="[NAME]")
+@sending.options(*sending.SETTINGS, sending.KEY)
+def COMMAND(cli: Cli, name_as_argument: str | None, **given: Any) -> None:
+    """Make a session and say its id. Without a name it is the session of this directory."""
+    if name_as_argument and given["name"] and name_as_argument != given["name"]:
+        raise Mistake(f'two names: "{name_as_argument}" and "{given["name"]}"')
+    given["name"] = given["name"] or name_as_argument
+    params = sending.create_params(cli, given, implicit=not given["name"]).replace(
+        key=sending.key_of(given["key"])
+    )
+    made = cli.ask(params, repeat=params.key is not None)
+    session = made.get("session") if isinstance(made.get("session"), dict) else made
+    cli.out.item({"type": "session", **session})
+    cli.out.tell(
+        f"new session {sentences.name_of(session)} for {sending.short(str(session.get('dir') or '?'))}."
+    )
+    if not cli.out.quiet:
+        cli.out.line(str(session.get("id")))

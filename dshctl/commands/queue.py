@@ -1,0 +1,179 @@
+"""`dshctl queue`: what is still to be done, and changing that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dshctl import sending, sentences
+from dshctl.base import SESSION, WORDS, Cli, Group, command
+from dshctl.output import one_line, table
+from dshctl.times import clock, now_ms
+from dshd import wire
+
+Json = dict[str, Any]
+QUEUES = (("next-step", "next step"), ("next-turn", "next turn"), ("held", "held"))
+
+QUEUE = click.option("--queue", type=click.Choice(["next-turn", "next-step", "held"]), metavar="Q",
+                     help="Only next-turn, next-step or held.")  # fmt: skip
+MESSAGES = click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
+
+COMMAND = Group(
+    "queue",
+    default="ls",
+    short_help="What is still to be done.",
+    help="What waits in a session: for the next step, the next turn, or held. Alone: ls.",
+    near={
+        "list": "ls",
+        "remove": "rm",
+        "delete": "rm",
+        "drop": "rm",
+        "up": "first",
+        "top": "first",
+        "move": "first",
+    },
+)
+
+
+def queued(listing: Json) -> list[Json]:
+    """The waiting messages in the order in which they'd be claimed."""
+    rows = listing.get("messages")
+    if rows is None:
+        rows = [row for name, _ in QUEUES for row in (listing.get("queues") or {}).get(name, [])]
+    order = [name for name, _ in QUEUES]
+    return sorted(rows, key=lambda row: (order.index(row["queue"]), row.get("position") or 0))
+
+
+@command(
+    "ls",
+    short_help="What waits (the default).",
+    examples=["dshctl queue", "dshctl queue -s api --queue held"],
+)
+@SESSION
+@QUEUE
+def ls(cli: Cli, session: str | None, queue: Any) -> None:
+    """What waits in a session."""
+    listing = cli.ask(wire.QueueLsParams(**cli.where(session), queue=queue))
+    messages = queued(listing)
+    for message in messages:
+        cli.out.item({"type": "message", **message})
+    if not cli.json:
+        cli.out.lines(list(lines(cli, listing, messages, now_ms())))
+
+
+def lines(cli: Cli, listing: Json, messages: list[Json], now: int) -> Iterator[str]:
+    """A heading, then what waits, by queue."""
+    session = listing.get("session")
+    yield heading(session if isinstance(session, dict) else listing, bool(messages), now)
+    if messages:
+        yield ""
+    limit = cli.out.columns - 1 if cli.out.out.tty else None
+    for queue, title in QUEUES:
+        rows = [row(message, now) for message in messages if message["queue"] == queue]
+        if rows:
+            yield title
+            yield from table(rows, limit=limit, ellipsis=cli.out.ellipsis)
+
+
+def heading(session: Json, waiting: bool, now: int) -> str:
+    """``api: turn 12 runs, step 4, 41 min (bash make test)``."""
+    name = sentences.name_of(session)
+    if session.get("parked") and waiting:
+        words = sentences.parked(session, now).replace("parked", "PARKED", 1)
+        return f"{name}: {words} (dshctl wake -s {name})"
+    if session.get("phase") in (None, "idle"):
+        return f"{name}: idle{'' if waiting else ', nothing queued'}."
+    doing = f" ({session['doing']})" if session.get("doing") else ""
+    parts = [f"turn {session.get('turn')} runs"]
+    if session.get("step"):
+        parts.append(f"step {session['step']}")
+    return f"{name}: {', '.join(parts)}{doing}{'' if waiting else '; nothing queued'}"
+
+
+def row(message: Json, now: int) -> tuple[str, ...]:
+    at = message.get("due_at") or message.get("created_at") or (message.get("way") or [{}])[0].get("at")
+    number = "" if message["queue"] == "held" else str(message.get("position") or "")
+    return (
+        f"{number:>3} {message['id']}",
+        f"{message.get('verb'):<8}",
+        clock(at, now) if at else "-",
+        sentences.who(message.get("source")),
+        one_line(str(message.get("text") or "")),
+    )
+
+
+@command("show", short_help="A waiting message, whole.")
+@click.argument("message", metavar="MESSAGE")
+def show(cli: Cli, message: str) -> None:
+    """A waiting message with its version, which `edit --version` guards."""
+    found = cli.ask(wire.QueueShowParams(message=message))
+    cli.out.item({"type": "message", **found})
+    if not cli.json:
+        version = f", version {found['version']}" if found.get("version") else ""
+        cli.out.line(
+            f"{found.get('verb')} in {found.get('queue')}, from {sentences.you(found.get('source'))}{version}"
+        )
+        cli.out.line(str(found.get("text") or "").rstrip("\n"))
+
+
+@command(
+    "edit", short_help="Put another text in its place.", examples=["dshctl queue edit s4h8w2c1.17 'new text'"]
+)
+@click.argument("message", metavar="MESSAGE")
+@WORDS
+@click.option("--version", "version", type=int, metavar="N", help="Only if nobody else has edited it since.")
+def edit(cli: Cli, message: str, words: tuple[str, ...], version: int | None) -> None:
+    """Replace a waiting message's text; its place and id stay."""
+    said = sending.said(words)
+    params = wire.QueueEditParams(message=message, text=said.text, version=version)
+    _changed(cli, cli.ask(params, repeat=version is not None), "edited", (message,))
+
+
+@command(
+    "clear", short_help="Remove all that waits.", examples=["dshctl queue clear -s api --queue next-turn"]
+)
+@SESSION
+@QUEUE
+def clear(cli: Cli, session: str | None, queue: Any) -> None:
+    """Remove all that waits, or one queue of it."""
+    done = cli.ask(wire.QueueClearParams(**cli.where(session), queue=queue), repeat=True)
+    gone = done.get("messages") or done.get("cleared") or []
+    cli.out.item({"type": "queue", **done})
+    if not cli.out.quiet:
+        number = gone if isinstance(gone, int) else len(gone)
+        cli.out.line(f"{sentences.count(number, 'message')} cleared." if number else "nothing was queued.")
+
+
+MOVES: dict[str, tuple[type[wire.OfMessages], str, str]] = {
+    "first": (wire.QueueFirstParams, "To the head of its queue.", "moved to the head"),
+    "last": (wire.QueueLastParams, "To the end of its queue.", "moved to the end"),
+    "promote": (wire.QueuePromoteParams, "Into the turn that runs: to next-step.", "moved to the next step"),
+    "demote": (wire.QueueDemoteParams, "Into a turn of its own: to next-turn.", "moved to a turn of its own"),
+    "rm": (wire.QueueRmParams, "Remove it.", "removed"),
+}
+
+
+def _mover(name: str) -> click.Command:
+    params, does, done = MOVES[name]
+
+    @command(name, short_help=does, help=does, examples=[f"dshctl queue {name} s4h8w2c1.19"])
+    @MESSAGES
+    def move(cli: Cli, messages: tuple[str, ...]) -> None:
+        for message in messages:
+            wire.session_of(message)
+        _changed(cli, cli.ask(params(messages=messages), repeat=name != "rm"), done, messages)
+
+    return move
+
+
+def _changed(cli: Cli, result: Any, done: str, messages: tuple[str, ...]) -> None:
+    body = result if isinstance(result, dict) else {}
+    cli.out.item({"type": "queue", **body})
+    if not cli.out.quiet:
+        cli.out.line(f"{', '.join(messages)}: {done}.")
+
+
+for _command in (ls, show, edit, *map(_mover, MOVES), clear):
+    COMMAND.add_command(_command)

@@ -1,0 +1,94 @@
+"""`dshctl show`: all about a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dshctl import sending, sentences
+from dshctl.base import SESSION, Cli, command, one_session, session_argument
+from dshctl.chat import cost_parts, tokens_text
+from dshctl.commands.ls import state_of
+from dshctl.output import one_line
+from dshctl.times import moment, now_ms
+from dshd import wire
+
+Json = dict[str, Any]
+
+
+@command("show", short_help="All about a session.", examples=["dshctl show", "dshctl show nightly"])
+@session_argument()
+@SESSION
+def COMMAND(cli: Cli, which: str | None, session: str | None) -> None:
+    """All about a session: what it does, its settings, its size. Works without a daemon."""
+    found = ask(cli, wire.ShowParams(**cli.where(one_session(session, which))))
+    cli.out.item({"type": "session", **found})
+    if not cli.json:
+        cli.out.lines(list(lines(found, now_ms())))
+
+
+def ask(cli: Cli, params: wire.ShowParams) -> Json:
+    """The session, from the daemon or from its file."""
+    if cli.client().is_running():
+        found: Json = cli.ask(params, start=False)
+        return found
+    from dshctl import offline
+
+    return offline.show(cli, params)
+
+
+def lines(session: Json, now: int) -> Iterator[str]:
+    name = sentences.name_of(session)
+    yield name if name == session.get("id") else f"{name}  {session.get('id')}"
+    yield f"  {sending.short(str(session.get('dir') or '?'))}"
+    if session.get("title"):
+        yield f"  {one_line(str(session['title']))}"
+    yield f"  {state(session, now)}"
+    yield from (f"  {label:<9} {value}" for label, value in facts(session, now) if value)
+
+
+def state(session: Json, now: int) -> str:
+    """``running: turn 12, step 4, 41 min: bash make test; 2 queued``."""
+    word = state_of(session)
+    if session.get("parked"):
+        word = sentences.parked(session, now)
+    doing = sentences.doing(session, now) if session.get("phase") not in (None, "idle") else ""
+    queued = sum((session.get("pending") or {}).values())
+    return "; ".join(
+        part for part in (f"{word}: {doing}" if doing else word, f"{queued} queued" if queued else "") if part
+    )
+
+
+def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
+    """Label and value, in the order in which people ask."""
+    origin = session.get("origins") or {}
+
+    def setting(name: str, value: Any) -> str:
+        if value is None:
+            return ""
+        shown = {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+        return f"{shown} ({origin[name]})" if origin.get(name) else shown
+
+    for name in ("model", "mode", "net", "ask", "patience"):
+        yield name, setting(name, session.get(name))
+    spent = ([f"{tokens_text(session['tokens'])} tokens"] if session.get("tokens") else []) + cost_parts(
+        session
+    )
+    yield "spent", ", ".join(spent)
+    context = session.get("context") or {}
+    if context.get("used") and context.get("window"):
+        yield "context", f"{tokens_text(context['used'])} of {tokens_text(context['window'])}"
+    if session.get("created_at"):
+        yield "created", moment(session["created_at"], now)
+    if session.get("log"):
+        yield "log", f"{sending.short(str(session['log']))}, {size_text(session.get('bytes') or 0)}"
+    elif session.get("bytes"):
+        yield "log", size_text(session["bytes"])
+
+
+def size_text(size: float) -> str:
+    """``412 bytes``, ``88 MB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{int(size)} bytes"

@@ -1,0 +1,55 @@
+"""`dshctl wait`: wait for messages, or for idle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl import exits, sentences
+from dshctl.base import SESSION, Cli, command
+from dshd import wire
+
+Json = dict[str, Any]
+
+
+@command(
+    "wait",
+    short_help="Wait for messages, or for idle.",
+    examples=["dshctl wait", "dshctl wait s4h8w2c1.17 s4h8w2c1.19 --timeout 30m"],
+)
+@click.argument("messages", nargs=-1, metavar="[MESSAGE...]")
+@SESSION
+@click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
+def COMMAND(cli: Cli, messages: tuple[str, ...], session: str | None, stay: bool) -> int:
+    """Wait for the end of messages, or, without one, until the session is idle."""
+    if not messages:
+        return _wait(cli, wire.WaitParams(**cli.where(session), stay=stay), {"name": session or "it"})
+    codes = [_wait(cli, _params(message, stay), {"message": message}) for message in messages]
+    return exits.worst(codes)
+
+
+def _params(message: str, stay: bool) -> wire.WaitParams:
+    return wire.WaitParams(session=wire.session_of(message), messages=(message,), stay=stay)
+
+
+def _wait(cli: Cli, params: wire.WaitParams, about: Json) -> int:
+    from dshctl.follow import Watch, patient
+
+    watch = Watch(cli, session=None, ends=params, follow=False)
+    result: Json = patient(cli, watch.run, {"session": params.session, **about})
+    code = exits.of_result(result)
+    cli.out.item({"type": "result", **result, "exit": code})
+    if cli.out.err.tty or code:
+        _say(cli, result, code, bool(params.messages))
+    return code
+
+
+def _say(cli: Cli, result: Json, code: int, is_message: bool) -> None:
+    from dshctl.follow import way_out
+
+    if not code and not is_message:
+        cli.out.say(f"{sentences.name_of(result)}: idle.")
+        return
+    say = cli.out.fail if code else cli.out.say
+    say("\n".join([f"dshctl: {sentences.ended(result)}", *(f"      {line}" for line in way_out(result))]))

@@ -1,0 +1,46 @@
+"""`dshctl why`: what a message waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dshctl.base import SESSION, Cli, command
+from dshd import wire
+from dshd.errors import NotFound
+
+Json = dict[str, Any]
+
+
+@command(
+    "why",
+    short_help="What a message waits for, in one sentence.",
+    examples=["dshctl why s4h8w2c1.19", "dshctl why"],
+)
+@click.argument("message", required=False, metavar="[MESSAGE]")
+@SESSION
+def COMMAND(cli: Cli, message: str | None, session: str | None) -> None:
+    """What a message waits for, and the command that would change that.
+
+    Without a message: the first one of the session's queue.
+    """
+    found: Json = cli.ask(wire.MessageWhyParams(message=message or _first(cli, session)))
+    cli.out.item({"type": "why", **found})
+    if not cli.json:
+        cli.out.line(str(found.get("sentence")))
+        if found.get("hint"):
+            cli.out.line(f"  {_label(found)}{found['hint']}")
+
+
+def _label(found: Json) -> str:
+    return f"{found['label']}: " if found.get("label") else ""
+
+
+def _first(cli: Cli, session: str | None) -> str:
+    from dshctl.commands.queue import queued
+
+    waiting = queued(cli.ask(wire.QueueLsParams(**cli.where(session))))
+    if not waiting:
+        raise NotFound("nothing waits", hint="dshctl message MESSAGE")
+    return str(waiting[0]["id"])
