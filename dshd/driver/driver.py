@@ -79,7 +79,8 @@ class Driver:
             return IDLE
         work = self.work
         if self._waits_for_room:
-            return Activity(self.phase.public, "waiting (disk full)", work.since if work else None, "disk full")
+            since = work.since if work else None
+            return Activity(self.phase.public, "waiting (disk full)", since, "disk full")
         if work is None:
             return Activity(self.phase.public)
         return Activity(self.phase.public, work.doing, work.since, work.waits)

@@ -9,8 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from dshd.prompt.context import GitInfo
+from dshd.prompt.git import git_info
+from dshd.prompt.instructions import find_instructions
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
+from dshd.tools.threads import reading
 
 T = TypeVar("T")
 
@@ -45,6 +49,29 @@ class Owner(Protocol):
         ...
 
 
+class Outside(Protocol):
+    """What a prompt needs of the world around: asked once a turn, never in the middle of one."""
+
+    async def instructions(self, directory: Path) -> list[tuple[str, str]]:
+        """(label, text) of each AGENTS.md that counts there, broadest first."""
+        ...
+
+    async def git(self, directory: Path) -> GitInfo | None: ...
+
+
+class RealOutside:
+    """Reads files, in threads."""
+
+    def __init__(self, config_dir: Path) -> None:
+        self._config_dir = config_dir
+
+    async def instructions(self, directory: Path) -> list[tuple[str, str]]:
+        return await reading(find_instructions, directory, self._config_dir)
+
+    async def git(self, directory: Path) -> GitInfo | None:
+        return await reading(git_info, directory)
+
+
 @attrs.frozen(kw_only=True)
 class Services:
     """The daemon's, shared by all drivers. ``now`` gives Unix ms."""
@@ -61,6 +88,6 @@ class Services:
     reserve: Callable[[], bool]
     rng: random.Random
     home: Path | None
-    config_dir: Path
+    outside: Outside
     tool_rules: tuple[Any, ...] = ()
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})

@@ -23,11 +23,8 @@ from dshd.driver.waterfall import Verdict, run_chain
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
-from dshd.prompt.git import git_info
-from dshd.prompt.instructions import find_instructions
 from dshd.session.events import splice, text_block
 from dshd.session.scratch import Scratch
-from dshd.tools.threads import reading
 
 Json = Mapping[str, Any]
 
@@ -71,7 +68,7 @@ def _opens(run: Run, verdict: Verdict) -> bool:
 async def _system_prompt(run: Run) -> SystemPrompt:
     """Once a turn, so that the static part is byte-identical from call to call."""
     dir = Path(str(run.state.settings.get("dir") or "/"))
-    found = await reading(find_instructions, dir, run.services.config_dir)
+    found = await run.services.outside.instructions(dir)
     guidance = [(name, GUIDANCE[name]) for name in run.services.tools.names if name in GUIDANCE]
     window = run.call.window if run.call is not None else None
     return assemble(PromptContext(tools=guidance, instructions=found, window=window))
@@ -81,7 +78,7 @@ async def _snapshot(run: Run) -> str | None:
     """The runtime context if it changed since the model last saw it."""
     dir = Path(str(run.state.settings.get("dir") or "/"))
     if run.step == 0:
-        run.git = await reading(git_info, dir)
+        run.git = await run.services.outside.git(dir)
     now = datetime.fromtimestamp(run.services.now() / 1000).astimezone()
     text = runtime.snapshot(dir, now, run.git)
     return text if text != run.state.snapshot else None

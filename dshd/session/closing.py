@@ -94,7 +94,9 @@ def _missing_result(call: CallState, ending: Ending) -> dict[str, Any]:
 _SENTENCES: Final = {
     (False, False): ("Skipped: {cause} before this call started. Safe to repeat.", "SKIPPED"),
     (False, True): ("Stopped: {cause} while this call ran. Check what it did before repeating.", "STOPPED"),
-    (True, False): ("Not started; safe to repeat. (The daemon stopped before this call began.)", "NOT_STARTED"),
+    (True, False): (
+        "Not started; safe to repeat. (The daemon stopped before this call began.)", "NOT_STARTED"
+    ),
     (True, True): (
         "Started, outcome unknown; check before repeating. (The daemon stopped while this call ran.)",
         "OUTCOME_UNKNOWN",

@@ -13,7 +13,7 @@ import attrs
 
 from dshd.errors import Conflict, NotFound
 from dshd.session import inbox, views
-from dshd.session.events import Message, Queue, splice
+from dshd.session.events import QUEUES, Message, Queue, splice
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
 
@@ -113,7 +113,7 @@ def come_due(s: Scratch) -> None:
 
 def hold_all(s: Scratch) -> None:
     """Keep everything that waits for a person: after a repair, what became of it is not known."""
-    found = [(q, m) for q in ("next-step", "next-turn") for m in s.state.queues[q]]
+    found = [(q, m) for q in QUEUES if q != "held" for m in s.state.queues[q]]
     if found:
         held = [attrs.evolve(m, home=q, due=None) for q, m in found]
         _emit(s, "hold", _REPAIR, [*inbox.remove_ops(found), splice("held", insert=held)])

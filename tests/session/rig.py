@@ -6,6 +6,7 @@ gives a new world on what the disk kept.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,7 +32,7 @@ from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
 from dshd.tools.registry import Registry as Tools
-from dshd.tools.tool import ToolContext, ToolOutput, text_output
+from dshd.tools.tool import Call, ToolContext, ToolOutput, text_output
 
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 STATE = Path("/state")
@@ -135,6 +136,24 @@ class Look(Quick):
     read_only: bool = True
 
 
+class InlineTools(Tools):
+    """Runs bodies without threads, so that a mock clock never jumps past them."""
+
+    async def execute(self, call: Call, ctx: ToolContext) -> ToolOutput:
+        tool = self.get(call.name)
+        assert tool is not None
+        return await tool.run(json.loads(call.arguments), ctx)
+
+
+class Nowhere:
+    async def instructions(self, directory: Path) -> list[tuple[str, str]]:
+        await trio.lowlevel.checkpoint()
+        return []
+
+    async def git(self, directory: Path) -> None:
+        await trio.lowlevel.checkpoint()
+
+
 class World:
     """``script`` is consumed by the model; ``told`` is every line that followers got, by session."""
 
@@ -149,7 +168,7 @@ class World:
         self.resets: list[tuple[str, int]] = []
         self.clock_offset = 0
         self.gate, self.quick, self.look = Gate(), Quick(), Look()
-        self.tools = Tools([self.gate, self.quick, self.look])
+        self.tools = InlineTools([self.gate, self.quick, self.look])
         self.plugins = plugins
         self.store = Store(self.disk, STATE)
         self.registry: Registry
@@ -171,7 +190,7 @@ class World:
             reserve=self.give_reserve,
             rng=random.Random(1),
             home=Path("/home/me"),
-            config_dir=Path("/nowhere"),
+            outside=Nowhere(),
         )
 
     def give_reserve(self) -> bool:

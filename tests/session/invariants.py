@@ -1,0 +1,107 @@
+"""What must hold of a log at every instant, whatever happened before (G1-G4, G7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from dshd.log.codec import Event
+from dshd.session.session import Session
+from dshd.session.state import fold
+
+LIVING = {"pending", "held", "claimed", "entered"}
+
+
+def ids_inserted(events: Sequence[Event]) -> list[str]:
+    return [
+        m["id"]
+        for e in events
+        if e.type == "inbox/spliced" and e.data["cause"] == "send"
+        for op in e.data["ops"]
+        for m in op["insert"]
+    ]
+
+
+def check_log(events: Sequence[Event], *, quiet: bool = False) -> None:
+    """The rules that the events alone must obey. ``quiet``: nothing runs (any more)."""
+    _check_seqs(events)
+    _check_turns(events, quiet)
+    _check_once(events)
+    _check_write_before_effect(events)
+
+
+def _check_seqs(events: Sequence[Event]) -> None:
+    assert [e.seq for e in events] == list(range(len(events)))
+
+
+def _check_turns(events: Sequence[Event], quiet: bool) -> None:
+    """G7: each turn ends exactly once, before the next begins, and its steps end within it."""
+    turn: int | None = None
+    step: int | None = None
+    last = 0
+    for e in events:
+        if e.type == "turn/start":
+            assert turn is None, f"turn {e.data['turn']} starts inside {turn}"
+            turn = e.data["turn"]
+            assert turn == last + 1
+            last = turn
+        elif e.type == "turn/end":
+            assert turn == e.data["turn"]
+            assert step is None, "a turn ended with an open step"
+            turn = None
+        elif e.type == "step/start":
+            assert step is None
+            step = e.data["step"]
+        elif e.type == "step/end":
+            assert step == e.data["step"]
+            step = None
+    if quiet:
+        assert turn is None, f"turn {turn} never ended"
+
+
+def _check_once(events: Sequence[Event]) -> None:
+    """G2: no id is made twice, and none enters twice."""
+    made = Counter(ids_inserted(events))
+    assert not [id for id, n in made.items() if n > 1]
+    entered = Counter(e.data["id"] for e in events if e.type == "user/message")
+    assert not [id for id, n in entered.items() if n > 1], entered
+
+
+def _check_write_before_effect(events: Sequence[Event]) -> None:
+    """G4, as far as the log tells: an answer follows a request, a result its call or its asking."""
+    sent, asked, answered = 0, set(), set()
+    for e in events:
+        if e.type == "request/sent":
+            sent += 1
+        elif e.type == "assistant/message":
+            assert sent > 0
+            asked |= {b["id"] for b in e.data["content"] if b["type"] == "tool-call"}
+        elif e.type == "tool/call":
+            assert e.data["call"] in asked
+        elif e.type == "tool/result":
+            assert e.data["call"] in asked
+            assert e.data["call"] not in answered, "two results for one call"
+            answered.add(e.data["call"])
+        elif e.type == "step/start":
+            assert asked == answered, "a step began while a call had no result"
+
+
+def check_memory(session: Session, events: Sequence[Event]) -> None:
+    """G3: what the daemon holds is the fold of what is on disk."""
+    rebuilt, held = fold(events).digest(), session.state.digest()
+    assert held == rebuilt, [part for part in held if held[part] != rebuilt[part]]
+
+
+def check_acknowledged(session: Session, ids: Iterable[str]) -> None:
+    """G1, G2: each acknowledged message is in exactly one state."""
+    state = session.state
+    for id in ids:
+        receipt = state.receipts.get(id)
+        assert receipt is not None, f"{id} was acknowledged and is lost"
+        places = [q for q, items in state.queues.items() for m in items if m.id == id]
+        claimed = [m for _, m in (state.turn.claimed if state.turn else ()) if m.id == id]
+        waits = receipt.state in ("pending", "held")
+        assert len(places) == (1 if waits else 0), (id, receipt.state, places)
+        assert len(claimed) == (1 if receipt.state == "claimed" else 0), (id, receipt.state)
+        if waits:
+            assert (receipt.state == "held") == (places == ["held"])
