@@ -10,7 +10,8 @@ behind is straightened here, in what is sent, while the log keeps what happened:
 - no empty blocks: an assistant message without text or calls is left out, a silent tool's result is
   ``(no output)``, a blank user message is left out;
 - half a reasoning block (cut before its end) is left out;
-- no lone surrogates anywhere.
+- a user speaks first, and the model never last;
+- block types that don't belong into a message of its role are left out; no lone surrogates anywhere.
 
 What is right already comes back equal, and checking twice changes nothing.
 """
@@ -27,12 +28,16 @@ from dshd.model.errors import ModelError
 from dshd.model.request import Block, Message, ModelRequest, ToolSpec, tool_calls
 
 NO_OUTPUT = "(no output)"
+EARLIER = "(what was said before is not shown)"
+GO_ON = "Go on."
+GIVEN = frozenset({"text", "image", "file"})  # blocks that a message to the model may hold
+MADE = frozenset({"text", "reasoning", "tool-call"})  # and one from it
 NO_RESULT = "no result: the call was interrupted; it may have run in part. Check before repeating it."
 
 
 def check(request: ModelRequest) -> ModelRequest:
     """The request as it may be sent. `ModelError` ``INVALID_REQUEST`` if nothing is left to answer."""
-    messages = tuple(_pair(_clean_messages(request.messages)))
+    messages = tuple(_framed(list(_pair(_clean_messages(request.messages)))))
     if not messages:
         raise ModelError("INVALID_REQUEST", "there is nothing to send: the conversation is empty")
     return attrs.evolve(
@@ -41,6 +46,20 @@ def check(request: ModelRequest) -> ModelRequest:
         messages=messages,
         tools=tuple(_clean_tool(tool) for tool in request.tools),
     )
+
+
+def _framed(messages: list[Message]) -> list[Message]:
+    """Providers want a user to begin, and something to answer at the end."""
+    if messages and messages[0]["role"] != "user":
+        messages.insert(0, _said(EARLIER))
+    if messages and messages[-1]["role"] == "assistant":
+        messages.append(_said(GO_ON))
+    return messages
+
+
+def _said(text: str) -> Message:
+    content = [{"type": "text", "text": text}]
+    return {"role": "user", "content": content, "verb": None, "source": {"kind": "system"}}
 
 
 def clean_text(text: str) -> str:
@@ -78,18 +97,18 @@ def _clean_messages(messages: tuple[Message, ...]) -> Iterator[Message]:
 
 
 def _clean_user(message: Message) -> Message | None:
-    content = [block for block in message["content"] if _says_something(block)]
+    content = _worth(message, GIVEN)
     return {**message, "content": content} if content else None
 
 
 def _clean_assistant(message: Message) -> Message | None:
-    content = [_sendable(block) for block in message["content"] if _says_something(block)]
+    content = [_sendable(block) for block in _worth(message, MADE)]
     speaks = any(block["type"] != "reasoning" for block in content)
     return {**message, "content": content} if speaks else None
 
 
 def _clean_result(message: Message) -> Message | None:
-    content = [block for block in message["content"] if _says_something(block)]
+    content = _worth(message, GIVEN)
     return {**message, "content": content or [{"type": "text", "text": NO_OUTPUT}]}
 
 
@@ -98,6 +117,10 @@ def _refuse(message: Message) -> Message | None:
 
 
 CLEANERS = {"user": _clean_user, "assistant": _clean_assistant, "tool": _clean_result}
+
+
+def _worth(message: Message, kinds: frozenset[str]) -> list[Block]:
+    return [block for block in message["content"] if block.get("type") in kinds and _says_something(block)]
 
 
 def _says_something(block: Block) -> bool:

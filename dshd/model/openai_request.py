@@ -144,20 +144,22 @@ def _part(block: Block) -> Wire:
 
 
 def _alternating(history: list[Wire]) -> list[Wire]:
-    """User messages in a row become one; between a result and a user message an assistant speaks."""
+    """Messages of one role in a row become one; between a result and a user message an assistant speaks."""
     out: list[Wire] = []
     for wire in history:
-        before = out[-1]["role"] if out else ""
-        if wire["role"] == "user" and before == "user":
-            out[-1] = {"role": "user", "content": _merged(out[-1]["content"], wire["content"])}
-            continue
-        if wire["role"] == "user" and before == "tool":
+        before = out[-1] if out else {"role": ""}
+        if wire["role"] == "user" and before["role"] == "tool":
             out.append({"role": "assistant", "content": BETWEEN})
+        elif wire["role"] == before["role"] != "tool" and "tool_calls" not in before:
+            out[-1] = {**before, **wire, "content": _merged(before["content"], wire["content"])}
+            continue
         out.append(wire)
     return out
 
 
 def _merged(first: Any, second: Any) -> Any:
+    if not first or not second:
+        return first or second
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
     return [*_as_parts(first), *_as_parts(second)]
