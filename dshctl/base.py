@@ -48,6 +48,11 @@ class Cli:
             self._client = Client(self)
         return self._client
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._client is not None:
+            self._client.drop()
+
     def ask(self, params: wire.Params, **options: Any) -> Any:
         """One request and its result."""
         return self.client().ask(params, **options)

@@ -293,8 +293,9 @@ def run(args: list[str], out: Out | None = None) -> int:
 
 
 def _invoke(args: list[str], out: Out) -> int:
+    cli = Cli(out)
     try:
-        return _call(args, out)
+        return _call(args, cli)
     except click.UsageError as mistake:
         out.error(usage_error(mistake))
         return exits.USAGE
@@ -305,12 +306,14 @@ def _invoke(args: list[str], out: Out) -> int:
         return exits.SIGINT
     except Terminated:
         return exits.SIGTERM
+    finally:
+        cli.close()
 
 
-def _call(args: list[str], out: Out) -> int:
-    with ROOT.make_context("dshctl", args, obj=Cli(out)) as ctx:
+def _call(args: list[str], cli: Cli) -> int:
+    with ROOT.make_context("dshctl", args, obj=cli) as ctx:
         if not ctx._protected_args and not ctx.args:
-            return _bare(out)
+            return _bare(cli.out)
         code = ROOT.invoke(ctx)
         return code if isinstance(code, int) else exits.DONE
 

@@ -44,10 +44,6 @@ class Lost(Exception):
     """The connection ended, or never was."""
 
 
-class Remote(errors.DshError):
-    """An error whose code this dshctl does not know."""
-
-
 class Deadline:
     """`--timeout` as a moment. ``left()`` is seconds for the next wait, None without a limit."""
 
@@ -121,6 +117,8 @@ class Connection:
             raise Lost("what answers there does not speak dshd's protocol") from None
         if not isinstance(value, dict):
             raise Lost("what answers there does not speak dshd's protocol")
+        if value.get("method") == "log.event":
+            value["params"]["event"] = LogLine(value["params"]["event"], _raw_event(line))
         return value
 
     def _line(self, timeout: float | None) -> bytes:
@@ -149,6 +147,19 @@ class Connection:
         self._buffer += piece
 
 
+class LogLine(dict[str, Any]):
+    """An event, and the very text of its line: its checksum covers that, not what we would make of it."""
+
+    def __init__(self, event: dict[str, Any], raw: str) -> None:
+        super().__init__(event)
+        self.raw = raw
+
+
+def _raw_event(line: bytes) -> str:
+    """The event in a `log.event` line, in which it comes last."""
+    return line[line.index(b'"event":') + 8 : line.rindex(b"}}")].decode("utf-8", "replace")
+
+
 def _encode(request: dict[str, Any]) -> bytes:
     text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace") + b"\n"
@@ -168,7 +179,9 @@ _MEMBERS: Final = ("code", "hint", "retryable", "retry_at", "outcome")
 def error_of(error: dict[str, Any]) -> errors.DshError:
     """The exception that an RPC error stands for; its further members are in `data`."""
     data = error.get("data") or {}
-    kind = _BY_CODE.get(data.get("code", ""), Remote)
+    code = str(data.get("code") or "INTERNAL")
+    # A newer daemon may have codes that this dshctl does not know; they are told as they are.
+    kind: type[errors.DshError] = _BY_CODE.get(code) or type("Remote", (errors.DshError,), {"code": code})
     more = {name: value for name, value in data.items() if name not in _MEMBERS}
     return kind(
         str(error.get("message", "the daemon refused")),

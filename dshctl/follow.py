@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dshctl import exits, sentences, times
 from dshctl.chat import Chat
-from dshctl.client import Client, Connection, Lost, TimedOut, result_of
+from dshctl.client import Client, Connection, LogLine, Lost, TimedOut, result_of
 from dshd import errors, wire
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
 
 Json = dict[str, Any]
+OnEvent = Callable[[str, LogLine], None]
 
 RETURN_S: Final = 60.0  # how long a daemon that was stopped is waited for
 DIED_S: Final = 1.0  # how long a dead one's supervisor has to start it again before we do
@@ -112,7 +113,7 @@ class Watch:
     def __init__(
         self, cli: Cli, *, session: str | None, ends: wire.Params | None, follow: bool,
         place: Place | None = None, turns: int | None = None, chunks: bool = False,
-        on_event: Callable[[Json], None] = lambda event: None,
+        on_event: OnEvent = lambda session, event: None,
         on_reset: Callable[[int], None] = lambda seq: None,
     ) -> None:  # fmt: skip
         self._cli = cli
@@ -171,9 +172,11 @@ class Watch:
 
     def _notified(self, method: str, params: Json) -> None:
         if method == "log.event" and self._place.saw(params["event"]):
-            self._on_event(params["event"])
+            self._on_event(params["session"], params["event"])
         elif method == "log.reset":
             self._reset(int(params["to"]))
+        elif method == "log.end":
+            raise errors.NotFound(f"session {params.get('session')} was {params.get('reason')}")
 
     def _reset(self, seq: int) -> None:
         self._place.back_to(seq)
@@ -216,7 +219,9 @@ class Progress:
         )
         self._doing = ""
 
-    def event(self, event: Json) -> None:
+    def event(self, _: str, event: Json) -> None:
+        if event.get("type") == "session/header":
+            self._out.say(f"dshctl: {which_model(event['data'])}")
         lines = self._chat.feed(event)
         self._transient("")
         for line in lines:
@@ -235,6 +240,12 @@ class Progress:
 
         self._doing = text
         self._out.err.write("\r\x1b[K" + cut(visible(text), self._out.columns - 1, self._out.ellipsis))
+
+
+def which_model(header: Json) -> str:
+    """Which model a session got, and why: ``model fast (config).``, or the sentence that says so."""
+    why = str(header.get("model_why") or "")
+    return why if why.endswith(".") else f"model {header.get('model')}{f' ({why})' if why else ''}."
 
 
 def _doing(event: Json) -> str:
@@ -256,10 +267,10 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
     start = place or Place(int(receipt["seq"])) if receipt.get("seq") is not None else Place()
     watch = Watch(
         cli, session=receipt["session"], ends=params, follow=progress, place=start,
-        on_event=shown.event if shown else lambda event: None,
+        on_event=shown.event if shown else lambda session, event: None,
     )  # fmt: skip
     try:
-        result = patient(cli, watch.run, receipt, tied=tied)
+        (result,) = patient(cli, watch.run, receipt, tied=tied)["results"]
     finally:
         if shown:
             shown.done()

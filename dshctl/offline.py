@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dshctl.client import LogLine
 from dshd import errors, paths, wire
 from dshd.control.logfile import Line, LogFile
 from dshd.log.disk import Disk, RealDisk, explained
@@ -146,8 +147,8 @@ def _look(cli: Cli, found: Files, id: str) -> opening.Loaded:
     return looked
 
 
-def events(cli: Cli, select: wire.LogReadParams) -> Iterator[Json]:
-    """The events that were asked for, as they stand in the log."""
+def events(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]:
+    """The session's id and event, for each event that was asked for."""
     found = files(cli)
     id = found.resolve(select.session, select.cwd)
     log = found.log(id)
@@ -155,7 +156,7 @@ def events(cli: Cli, select: wire.LogReadParams) -> Iterator[Json]:
         raise errors.Damaged(f"session {id} has no log", hint=f"dshctl rm {id}")
     for line in _chosen(log, select):
         if select.chunks or line.type != "assistant/chunk":
-            yield {**json.loads(line.raw), "session": id}
+            yield id, LogLine(json.loads(line.raw), line.raw.decode("utf-8", "replace").rstrip("\n"))
     if log.damage is not None:
         cli.out.error_sentence(
             errors.Damaged(f"session {id} is {log.damage}", hint=f"dshctl fsck --repair {id}")

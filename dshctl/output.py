@@ -55,11 +55,6 @@ def dump(value: Any) -> str:
     return _JSON_CONTROL.sub(_escape, _LONE.sub("\ufffd", text))
 
 
-def dump_raw(value: Any) -> str:
-    """JSON as the log has it: nothing escaped that need not be, so that its crc still holds."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def _escape(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 

@@ -8,6 +8,8 @@ import click
 
 from dshctl import exits
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
+from dshctl.commands.show import size_text
+from dshctl.sentences import count
 from dshd import wire
 from dshd.errors import Unreachable
 
@@ -55,10 +57,8 @@ def _ask(cli: Cli, params: wire.FsckParams) -> list[Json]:
 
 
 def reports_of(answer: Any) -> list[Json]:
-    if isinstance(answer, list):
-        return answer
-    found = answer.get("sessions")
-    return found if isinstance(found, list) else [answer]
+    found: list[Json] = answer["sessions"]
+    return found
 
 
 def code(report: Json) -> int:
@@ -67,8 +67,7 @@ def code(report: Json) -> int:
 
 def sentence(report: Json) -> str:
     name = report.get("name") or report.get("session") or report.get("id")
-    if report.get("repaired"):
-        return f"{name}: repaired; {report.get('what') or 'the old bytes are kept beside it'}."
-    if report.get("ok"):
-        return f"{name}: good, {report.get('events')} events."
-    return f"{name}: {report.get('what') or report.get('problem') or 'damaged'}   dshctl fsck --repair {name}"
+    if report["ok"]:
+        return f"{name}: good, {count(report['events'], 'event')}, {size_text(report['bytes'])}."
+    hint = f"   {report['hint']}" if report.get("hint") else ""
+    return f"{name}: {report['problem']}{hint}"

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from dshctl import output
 from dshctl.base import SESSION, Cli, Mistake, Read, command, one_session, session_argument
 from dshctl.chat import Chat
+from dshctl.client import LogLine
 from dshctl.times import now_ms
 from dshd import wire
-from dshd.errors import Invalid
+from dshd.errors import Damaged, Invalid
 
 Json = dict[str, Any]
 _TURNS = re.compile(r"(\d+)(?:-(\d*))?\Z")
@@ -97,7 +97,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, newest: int | None
     show.all(_read(cli, select))
 
 
-def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[Json]:
+def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]:
     """Events from the daemon if one runs, else from the file."""
     client = cli.client()
     if not client.is_running():
@@ -107,7 +107,18 @@ def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[Json]:
         return
     for method, params in client.stream(select, start=False):
         if method == "log.event":
-            yield params["event"]
+            yield params["session"], params["event"]
+        elif not method:
+            _warn(cli, params)
+
+
+def _warn(cli: Cli, answer: Json) -> None:
+    """What is damaged is told beside what is good."""
+    if answer.get("damage"):
+        id = answer["session"]
+        cli.out.error_sentence(
+            Damaged(f"session {id} is {answer['damage']}", hint=f"dshctl fsck --repair {id}")
+        )
 
 
 class Show:
@@ -122,20 +133,19 @@ class Show:
             out.columns, full=full, reasoning=reasoning, ellipsis=out.ellipsis, limit=out.out.tty
         )
 
-    def all(self, events: Iterable[Json]) -> None:
-        for event in events:
+    def all(self, events: Iterable[tuple[str, LogLine]]) -> None:
+        for session, event in events:
             if self._cli.out.out.gone:
                 return
-            self.one(event)
+            self.one(session, event)
         self.end()
 
-    def one(self, event: Json, hold: bool = True) -> None:
+    def one(self, session: str, event: LogLine, hold: bool = True) -> None:
         out = self._cli.out
         if out.json:
-            session = str(event.pop("session", "")) or None
             out.item({"type": "event", "session": session, "event": event}, hold=hold)
         elif self._raw:
-            out.raw(output.dump_raw(event))
+            out.raw(event.raw)
         else:
             out.lines(self._chat.feed(event))
 
@@ -148,4 +158,4 @@ def _follow(cli: Cli, ref: str | None, show: Show, turns: int | None, chunks: bo
     from dshctl.follow import Watch
 
     Watch(cli, session=ref, ends=None, follow=True, turns=turns, chunks=chunks,
-          on_event=lambda event: show.one(event, hold=False)).run()  # fmt: skip
+          on_event=lambda session, event: show.one(session, event, hold=False)).run()  # fmt: skip

@@ -21,16 +21,14 @@ HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "KEY")
 def COMMAND(cli: Cli) -> None:
     """The routes that can be used, built in or configured; * is what a new session gets."""
     answer = cli.ask(wire.ModelListParams())
-    models = answer.get("models") if isinstance(answer, dict) else answer
-    for model in models or []:
+    default = answer.get("default")
+    models = [{**model, "default": model.get("route") == default} for model in answer["models"]]
+    for model in models:
         cli.out.item({"type": "model", **model})
     if not cli.json:
         limit = cli.out.columns - 1 if cli.out.out.tty else None
-        rows = [HEAD, *(row(model) for model in models or [])]
+        rows = [HEAD, *(row(model) for model in models)]
         cli.out.lines(table(rows, limit=limit, ellipsis=cli.out.ellipsis))
-    why = answer.get("why") if isinstance(answer, dict) else None
-    if why:
-        cli.out.say(f"dshctl: {why}")
 
 
 def row(model: Json) -> tuple[str, ...]:

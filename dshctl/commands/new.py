@@ -26,7 +26,7 @@ def COMMAND(cli: Cli, name_as_argument: str | None, **given: Any) -> None:
         key=sending.key_of(given["key"])
     )
     made = cli.ask(params, repeat=params.key is not None)
-    session = made.get("session") if isinstance(made.get("session"), dict) else made
+    session = made["session"]
     cli.out.item({"type": "session", **session})
     cli.out.tell(
         f"new session {sentences.name_of(session)} for {sending.short(str(session.get('dir') or '?'))}."

@@ -39,9 +39,7 @@ COMMAND = Group(
 
 def queued(listing: Json) -> list[Json]:
     """The waiting messages in the order in which they'd be claimed."""
-    rows = listing.get("messages")
-    if rows is None:
-        rows = [row for name, _ in QUEUES for row in (listing.get("queues") or {}).get(name, [])]
+    rows: list[Json] = listing["messages"]
     order = [name for name, _ in QUEUES]
     return sorted(rows, key=lambda row: (order.index(row["queue"]), row.get("position") or 0))
 
@@ -65,8 +63,7 @@ def ls(cli: Cli, session: str | None, queue: Any) -> None:
 
 def lines(cli: Cli, listing: Json, messages: list[Json], now: int) -> Iterator[str]:
     """A heading, then what waits, by queue."""
-    session = listing.get("session")
-    yield heading(session if isinstance(session, dict) else listing, bool(messages), now)
+    yield heading(listing["session"], bool(messages), now)
     if messages:
         yield ""
     limit = cli.out.columns - 1 if cli.out.out.tty else None
@@ -139,10 +136,9 @@ def edit(cli: Cli, message: str, words: tuple[str, ...], version: int | None) ->
 def clear(cli: Cli, session: str | None, queue: Any) -> None:
     """Remove all that waits, or one queue of it."""
     done = cli.ask(wire.QueueClearParams(**cli.where(session), queue=queue), repeat=True)
-    gone = done.get("messages") or done.get("cleared") or []
+    number = len(done["messages"])
     cli.out.item({"type": "queue", **done})
     if not cli.out.quiet:
-        number = gone if isinstance(gone, int) else len(gone)
         cli.out.line(f"{sentences.count(number, 'message')} cleared." if number else "nothing was queued.")
 
 

@@ -38,7 +38,8 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     params = sending.create_params(cli, given, run=True).replace(
         **message.fields, key=sending.key_of(given["key"]), tied=given["tied"], as_=given["as_"]
     )
-    receipt = sending.complete(_receipt_of(cli.ask(params, repeat=params.key is not None)), message.replaced)
+    made = cli.ask(params, repeat=params.key is not None)
+    receipt = sending.complete(made["receipt"], message.replaced)
     introduce(cli, receipt)
     cli.out.item(receipt, hold=False)
     code = to_the_end(cli, receipt, progress=True, stay=stay, place=Place(), tied=given["tied"])
@@ -46,21 +47,17 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     return code
 
 
-def _receipt_of(created: Json) -> Json:
-    """The receipt in the answer to `session.create`."""
-    inner = created.get("receipt")
-    return inner if isinstance(inner, dict) else created
-
-
 def introduce(cli: Cli, receipt: Json) -> None:
-    """Which session, which model and why: nothing about a run is a surprise afterwards."""
-    cli.out.say(f"dshctl: new session {sentences.name_of(receipt)}.")
+    """Which session; its log's first line then tells which model and why (see `follow.Progress`)."""
+    out = cli.out
+    if receipt.get("duplicate"):
+        out.say(f"dshctl: {sentences.receipt(receipt)}")
+    else:
+        out.say(f"dshctl: new session {sentences.name_of(receipt)}.")
     if receipt.get("replaced"):
-        cli.out.say(
-            f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL."
-        )
+        out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
-        cli.out.say(f"dshctl: {sending.warning(receipt['warning'])}")
+        out.say(f"dshctl: {sending.warning(receipt['warning'])}")
 
 
 def leave(cli: Cli, receipt: Json, code: int, rm: bool) -> None:

@@ -23,25 +23,25 @@ Json = dict[str, Any]
 @click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
 def COMMAND(cli: Cli, messages: tuple[str, ...], session: str | None, stay: bool) -> int:
     """Wait for the end of messages, or, without one, until the session is idle."""
-    if not messages:
-        return _wait(cli, wire.WaitParams(**cli.where(session), stay=stay), {"name": session or "it"})
-    codes = [_wait(cli, _params(message, stay), {"message": message}) for message in messages]
-    return exits.worst(codes)
+    where: Json = {"session": wire.session_of(messages[0])} if messages else cli.where(session)
+    params = wire.WaitParams(**where, messages=messages, stay=stay)
+    return exits.worst([_show(cli, result, bool(messages)) for result in _results(cli, params)])
 
 
-def _params(message: str, stay: bool) -> wire.WaitParams:
-    return wire.WaitParams(session=wire.session_of(message), messages=(message,), stay=stay)
-
-
-def _wait(cli: Cli, params: wire.WaitParams, about: Json) -> int:
+def _results(cli: Cli, params: wire.WaitParams) -> list[Json]:
     from dshctl.follow import Watch, patient
 
+    about = {"session": params.session, "name": params.session or "the session of this directory"}
     watch = Watch(cli, session=None, ends=params, follow=False)
-    result: Json = patient(cli, watch.run, {"session": params.session, **about})
+    results: list[Json] = patient(cli, watch.run, about)["results"]
+    return results
+
+
+def _show(cli: Cli, result: Json, is_message: bool) -> int:
     code = exits.of_result(result)
     cli.out.item({"type": "result", **result, "exit": code})
     if cli.out.err.tty or code:
-        _say(cli, result, code, bool(params.messages))
+        _say(cli, result, code, is_message)
     return code
 
 
