@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dshd.prompt.tokens import estimate_message
 from dshd.session.layer import Rows
 from dshd.session.surface import Entry
 
@@ -20,6 +21,7 @@ class History:
 
     def __init__(self) -> None:
         self._messages: list[Neutral] = []
+        self.tokens = 0  # of the messages, about
         self._first: int | None = None
         self._last: int | None = None
         self._names: dict[str, str] = {}
@@ -29,9 +31,11 @@ class History:
         known = len(self._messages)
         grown = known <= len(surface) and self._matches(surface, known)
         if not grown:
-            self._messages, self._names, known = [], {}, 0
+            self._messages, self._names, self.tokens, known = [], {}, 0, 0
         for i in range(known, len(surface)):
-            self._messages.append(self._neutral(surface[i]))
+            message = self._neutral(surface[i])
+            self._messages.append(message)
+            self.tokens += estimate_message(message)
         if len(surface):
             self._first, self._last = surface[0].seq, surface[-1].seq
         return self._messages

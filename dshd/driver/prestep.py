@@ -23,6 +23,7 @@ from dshd.driver.waterfall import Verdict, run_chain
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
+from dshd.prompt.tokens import estimate_message
 from dshd.session.events import splice, text_block
 from dshd.session.scratch import Scratch
 
@@ -107,8 +108,9 @@ async def _request(run: Run, messages: Sequence[Json]) -> Prepared:
     here = {"turn": run.turn, "step": run.step + 1}
     past = run.history.of(run.state.surface)
     said = [history.user({**m, **here}) for m in messages]
+    tokens = run.history.tokens + sum(map(estimate_message, said))
     await trio.lowlevel.checkpoint_if_cancelled()
-    return prepare(run.call, run.system.text, [*past, *said], run.services.tools.specs())
+    return prepare(run.call, run.system.text, [*past, *said], run.services.tools.specs(), tokens)
 
 
 # --- decisions -----------------------------------------------------------------------------------

@@ -36,8 +36,11 @@ class Prepared:
 
 
 def prepare(call: PreparedCall, system: str, messages: Sequence[dict[str, Any]],
-            tools: tuple[ToolSpec, ...]) -> Prepared:  # fmt: skip
-    """Encode one request; a full window or an impossible request becomes its ``problem``."""
+            tools: tuple[ToolSpec, ...], said: int | None = None) -> Prepared:  # fmt: skip
+    """Encode one request; a full window or an impossible request becomes its ``problem``.
+
+    ``said``: the tokens of ``messages``, if they are known.
+    """
     request = ModelRequest(system, tuple(messages), tools, call.max_tokens)
     header = {
         "system": system,
@@ -45,7 +48,7 @@ def prepare(call: PreparedCall, system: str, messages: Sequence[dict[str, Any]],
         "settings": {"max_tokens": call.max_tokens},
     }
     try:
-        tokens.fits(system, messages, tools, call.window, call.max_tokens)
+        tokens.fits(system, messages, tools, call.window, call.max_tokens, said=said)
         return Prepared(call, request, header, call.adapter.encode(call, request))
     except ModelError as error:
         return Prepared(call, request, header, b"", error)

@@ -75,14 +75,16 @@ def fits(
     window: int | None,
     max_tokens: int | None,
     correction: Correction | None = None,
+    said: int | None = None,
 ) -> int:
-    """The request's tokens; raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
+    """The request's tokens (``said``: those of ``messages``, if they are known already); raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
 
     ``window`` and ``max_tokens`` in tokens; an unknown window always fits. The room kept for the answer
     is ``max_tokens``, but never more than a quarter of the window: a small window with a large default
     would otherwise be full from the start.
     """
-    used = (correction or Correction()).apply(estimate_request(system, messages, tools))
+    said = sum(map(estimate_message, messages)) if said is None else said
+    used = (correction or Correction()).apply(estimate_request(system, (), tools) + said)
     if window is None or window <= 0:
         return used
     answer = min(max_tokens or 0, window // 4)
