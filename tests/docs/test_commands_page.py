@@ -28,8 +28,13 @@ def commands() -> dict[str, click.Command]:
 
 
 def options(command: click.Command) -> set[str]:
-    own = {flag for param in command.params if isinstance(param, click.Option) for flag in param.opts}
-    return own - {flag for param in ROOT.params if isinstance(param, click.Option) for flag in param.opts}
+    """What only this command takes."""
+    return every_flag(command) - every_flag(ROOT)
+
+
+def every_flag(command: click.Command) -> set[str]:
+    given = [param for param in command.params if isinstance(param, click.Option)]
+    return {flag for param in given for flag in [*param.opts, *param.secondary_opts]}
 
 
 def item_of(name: str) -> pages.Item:
@@ -64,7 +69,6 @@ def test_every_command_in_the_page_exists() -> None:
 
 
 def test_every_option_in_the_page_exists() -> None:
-    root = {flag for param in ROOT.params if isinstance(param, click.Option) for flag in param.opts}
-    known = {flag for command in commands().values() for flag in options(command)} | root
+    known = {flag for command in commands().values() for flag in every_flag(command)} | every_flag(ROOT)
     told = {flag for item in PAGE.section("COMMANDS") for flag in pages.flags(item.tag)} | shared_flags()
     assert told - known <= {"-h", "--help"}
