@@ -244,12 +244,12 @@ async def _unwind(source: AsyncIterator[bytes]) -> None:
 
 def place(url: str) -> str:
     """Host and port of ``url``, for messages: never its user, password, or query."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        port = ""
-    return f"{parts.hostname or url.split('?')[0]}{port}"
+        return "an address that is none"
+    return f"{parts.hostname or parts.path}{port}"
 
 
 def transport_error(error: Exception, url: str, idle: float, *, started: bool) -> ModelError:
