@@ -62,7 +62,7 @@ def _constant(word: str) -> Any:
 
 
 def _broken(raw: str, error: json.JSONDecodeError) -> str:
-    if error.pos >= len(raw.rstrip()) or error.msg.startswith("Unterminated string"):
+    if _breaks_off(raw.rstrip(), error):
         return (
             f"the arguments break off after {len(raw)} characters, so nothing was run. Make the call again,"
             " whole; if it was cut by the output limit, do it in smaller pieces"
@@ -71,6 +71,17 @@ def _broken(raw: str, error: json.JSONDecodeError) -> str:
     if error.msg == "Extra data":
         return f"there is more text after the end of the JSON object, near {near!r}"
     return f"the arguments are not valid JSON at character {error.pos}: {error.msg}, near {near!r}"
+
+
+def _breaks_off(raw: str, error: json.JSONDecodeError) -> bool:
+    """Whether the text is fine as far as it goes: it ends in a string, an escape, a word or a number."""
+    rest = raw[error.pos :]
+    return (
+        not rest
+        or error.msg.startswith("Unterminated string")
+        or ("escape" in error.msg and len(rest) < len("\\uXXXX"))
+        or any(word.startswith(rest) for word in ("true", "false", "null", "-"))
+    )
 
 
 def _cleaned(value: Any) -> Any:

@@ -99,7 +99,7 @@ def expand(pattern: str) -> list[str]:
         todo += [f"{before}{choice}{after}" for choice in found.group(1).split(",")]
         if len(todo) + len(done) > MOST_ALTERNATIVES:
             raise BadGlob(f"the braces stand for more than {MOST_ALTERNATIVES} patterns")
-    return done
+    return list(dict.fromkeys(done))
 
 
 def literal_prefix(pattern: str) -> tuple[str, str]:
