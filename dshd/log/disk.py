@@ -416,12 +416,34 @@ def explain(error: OSError, what: str, path: Path | str) -> DshError:
     """The sentence for a failed call: ``what`` was tried (``"read"``), on which path, and why not."""
     why = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in FULL:
-        return NoSpace(f"no space on {path}: nothing was lost.", outcome="not-written")
+        return NoSpace(
+            f"no space on {_room(Path(path), error.errno)}. Nothing was lost.", outcome="not-written"
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
         return DshError(f"permission denied on {path}.", hint=f"ls -ld {path}")
     if error.errno == errno.ENOENT:
         return NotFound(f"{path} does not exist.")
     return DshError(f"can't {what} {path}: {why}.")
+
+
+def _room(path: Path, error: int | None) -> str:
+    """``/home (0 bytes free)``: the mount and what is short there; the path, where that isn't known."""
+    try:
+        place = path if path.exists() else path.parent
+        left = os.statvfs(place)
+        mount = next(above for above in (place, *place.parents) if above.is_mount())
+    except (OSError, StopIteration):
+        return str(path)
+    if error == errno.EDQUOT:
+        return f"{mount} (over quota)"
+    return (
+        f"{mount} (0 files free)" if left.f_favail == 0 < left.f_files else f"{mount} ({_bytes(left)} free)"
+    )
+
+
+def _bytes(left: os.statvfs_result) -> str:
+    free = left.f_bavail * left.f_frsize
+    return f"{free} bytes" if free < 1 << 20 else f"{free >> 20} MiB"
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ class Store:
                 self._fill(new, {LOG: lines, **(files or {})})
                 self.disk.rename_synced(new, final)
             except OSError:
-                self._discard(new)
+                self._undo(new, final)
                 raise
         return final / LOG
 
@@ -87,6 +87,12 @@ class Store:
         for name, content in files.items():
             self.disk.write_synced(directory / name, content)
         self.disk.sync_dir(directory)
+
+    def _undo(self, new: Path, final: Path) -> None:
+        """Take a creation back; it may have come as far as its name, and failed to make it durable."""
+        with contextlib.suppress(OSError):
+            self.disk.rename_synced(final, new)
+        self._discard(new)
 
     def _discard(self, directory: Path) -> None:
         with contextlib.suppress(OSError):

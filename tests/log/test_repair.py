@@ -240,3 +240,10 @@ def test_the_caller_may_know_better_what_a_header_holds() -> None:
     disk = disk_with(zeroed(DATA, 5))
     repair(disk, LOG, now=NOW, make_header=lambda _raw, session, _now: {"version": 1, "id": session, "x": 1})
     assert reopened(disk).events[0].data == {"version": 1, "id": SESSION, "x": 1}
+
+
+def test_garbage_before_a_good_header_is_dropped_and_the_header_kept() -> None:
+    disk = disk_with(b"garbage\n" + DATA)
+    report = repair(disk, LOG, now=NOW)
+    assert not report.header
+    assert disk.peek(LOG).startswith(DATA)
