@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import trio
 
 from dshd.errors import DshError, Faulted, Internal, NoSpace, Stalled
+from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.session.events import SOON_SYNC_S
 from dshd.session.scratch import Scratch
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 DEADLINE_S = 10.0
 MOST_IN_A_BATCH = 512
+UNMARK_AFTER_S = 2.0
 Decide = Callable[[Scratch], T]
 
 
@@ -77,18 +79,20 @@ class Signal:
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """What a ledger calls; all but ``mark`` synchronously, right after a batch.
+    """What a ledger calls; ``tell`` and ``changed`` right after a batch, without a checkpoint.
 
     ``start`` runs a coroutine function in the session nursery; ``mark`` makes the session's
-    active marker durable; ``tell`` gets (first seq, lines); ``faulted`` a withdrawal's sentence.
+    active marker durable, ``unmark`` takes it away; ``tell`` gets (first seq, lines);
+    ``faulted`` is told why all that was not synced is withdrawn.
     """
 
     start: Callable[..., None]
     now: Callable[[], int]
-    mark: Callable[[], Any]
+    mark: Callable[[], Awaitable[None]]
+    unmark: Callable[[], Awaitable[None]]
     tell: Callable[[int, list[bytes]], None]
-    changed: Callable[[list[Any]], None]
-    faulted: Callable[[Faulted], None]
+    changed: Callable[[list[Event]], None]
+    faulted: Callable[[Faulted], Awaitable[None]]
 
 
 class Ledger:
@@ -105,6 +109,8 @@ class Ledger:
         self._waiting: deque[Proposal[Any]] = deque()
         self._sync_wanted = False
         self._sync_armed = False
+        self._unmark_wanted = False
+        self._unmark_armed = False
 
     # --- proposing
 
@@ -159,7 +165,7 @@ class Ledger:
     async def _write(self) -> None:
         with trio.CancelScope(shield=True):
             try:
-                while self._waiting or self._sync_wanted:
+                while self._waiting or self._sync_wanted or self._unmark_wanted:
                     await self._one_round()
             finally:
                 self.busy = False
@@ -167,17 +173,28 @@ class Ledger:
 
     async def _one_round(self) -> None:
         if not self._waiting:
-            self._sync_wanted = False
-            await self._sync()
+            await self._housekeeping()
             return
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
         await self._commit(batch)
+
+    async def _housekeeping(self) -> None:
+        """What is done only while no proposal waits. In here, so that it can't meet a batch: a
+        marker taken away while a batch makes it would be missing after a crash."""
+        if self._sync_wanted:
+            self._sync_wanted = False
+            await self._sync()
+        if self._unmark_wanted:
+            self._unmark_wanted = False
+            if self.marked and not self.state.active:
+                self.marked = False
+                await self._hooks.unmark()
 
     async def _sync(self) -> None:
         try:
             await self.writer.sync()
         except Faulted as error:
-            self._hooks.faulted(error)
+            await self._hooks.faulted(error)
 
     async def _commit(self, batch: list[Proposal[Any]]) -> None:
         scratch = self._decide(batch)
@@ -189,8 +206,8 @@ class Ledger:
         except NoSpace as error:
             await self._one_by_one(batch, error)
         except Faulted as error:
-            self._hooks.faulted(error)
             _settle(batch, error)
+            await self._hooks.faulted(error)
         except DshError as error:
             _settle(batch, error)
         else:
@@ -219,6 +236,8 @@ class Ledger:
         _settle(batch)
         if not scratch.urgent:
             self._arm_sync()
+        if self.marked and not self.state.active:
+            self._arm_unmark()
         self._hooks.changed(scratch.events)
         self.changed.fire()
 
@@ -244,7 +263,7 @@ class Ledger:
             self._prelude(scratch)
         return scratch
 
-    # --- soon events
+    # --- later
 
     def _arm_sync(self) -> None:
         if not self._sync_armed:
@@ -258,6 +277,22 @@ class Ledger:
             self._sync_armed = False
         if self.writer.fault is None and self.writer.size > self.writer.synced_size:
             self._sync_wanted = True
+            self._run()
+
+
+    def _arm_unmark(self) -> None:
+        if not self._unmark_armed:
+            self._unmark_armed = True
+            self._hooks.start(self._unmark_later)
+
+    async def _unmark_later(self) -> None:
+        """After a while, so that a session that works in short turns doesn't pay for each."""
+        try:
+            await trio.sleep(UNMARK_AFTER_S)
+        finally:
+            self._unmark_armed = False
+        if self.marked and not self.state.active and self.writer.fault is None:
+            self._unmark_wanted = True
             self._run()
 
 

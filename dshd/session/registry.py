@@ -26,6 +26,7 @@ from dshd.log import repair
 from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.log.writer import LogWriter, hop
+from dshd.model.routes import Choice
 from dshd.session import opening, sending, views
 from dshd.session.events import VERSION
 from dshd.session.scratch import Scratch
@@ -67,6 +68,7 @@ class Registry:
         self._readers = trio.CapacityLimiter(READERS)
         self._naming = trio.Lock()
         self._indexed = trio.Event()
+        self._draining = False
         self._start = start
         self._around = Surroundings(
             services=self.services,
@@ -75,7 +77,6 @@ class Registry:
             unmark=lambda id: self._read(lambda: self.store.unmark(id)),
             on_lines=on_lines,
             on_reset=on_reset,
-            on_change=self._on_change,
             boot=boot,
             version=version,
         )
@@ -119,6 +120,7 @@ class Registry:
 
     async def drain(self, grace: float) -> None:
         """Let running turns reach a step boundary for ``grace`` s, then interrupt them."""
+        self._draining = True
         sessions = list(self.loaded.values())
         for session in sessions:
             session.driver.stop_at_boundary()
@@ -152,10 +154,16 @@ class Registry:
 
     async def resolve(self, ref: str | None, cwd: str | None, *, exact: bool = False) -> str:
         """The id that a reference as typed means. Raises `NotFound`, `Invalid`."""
-        if ref is not None and ref in self.loaded:
-            return ref
+        if ref is not None and (known := self._loaded_as(ref)) is not None:
+            return known
         home = str(self.services.home or "")
         return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
+
+    def _loaded_as(self, ref: str) -> str | None:
+        """Without looking at all sessions: an open one of this name is the only one, and a name
+        goes before an id."""
+        named = (id for id, s in self.loaded.items() if s.state.name == ref and not s.state.closed)
+        return next(named, ref if ref in self.loaded and not wire.MESSAGE_ID.match(ref) else None)
 
     async def of_message(self, message: str) -> Session:
         """The session that a message's id names."""
@@ -175,6 +183,7 @@ class Registry:
         self._loading[id] = trio.Event()
         try:
             session = await self._load(id)
+            session.driver.draining = self._draining
             self.loaded[id] = session
             return session
         finally:
@@ -192,6 +201,7 @@ class Registry:
                 found.file, next_seq=o.next_seq, synced=o.synced, size=o.size, limiter=self._limiter
             )
         marked = id in await self._read(self.store.marked)
+        self._secrets[id] = await self._read(lambda: self._read_secrets(id))
         return Session(
             id,
             found.state,
@@ -201,7 +211,7 @@ class Registry:
             partial=found.partial,
             found=found.found,
             marked=marked,
-            refold=lambda seq: opening.state_until(self.disk, path, seq),
+            refold=lambda seq: self._read(lambda: opening.state_until(self.disk, path, seq)),
         )
 
     # --- making and removing
@@ -214,12 +224,13 @@ class Registry:
         """
         if peer.kind == "agent":
             raise Denied("a tool can't make sessions.")
+        choice = await self.services.models.choose(p.model, client_is_terminal=p.terminal)
         async with self._naming:
             rows = await self.rows()
             if p.key is not None and (known := self._by_run_key(p.key)) is not None:
                 session = await self.get(known)
                 return session, await self._first_again(session, p, peer)
-            header = await self._header(p, rows)
+            header = await self._header(p, rows, choice)
             return await self._make(header, p, peer)
 
     def _by_run_key(self, key: str) -> str | None:
@@ -229,13 +240,12 @@ class Registry:
         send = wire.SendParams(verb="followup", text=p.text, content=p.content, key=p.key)
         return await session.send(send, peer)
 
-    async def _header(self, p: wire.CreateParams, rows: list[wire.SessionRow]) -> Json:
+    async def _header(self, p: wire.CreateParams, rows: list[wire.SessionRow], choice: Choice) -> Json:
         config = self.services.config()
         if not os.path.isabs(p.dir):
             raise Invalid("expected an absolute path @ $.dir")
         if not await self._read(lambda: os.path.isdir(p.dir)):
             raise NotFound(f"no directory {p.dir}", hint="dshctl new -C DIR")
-        choice = await self.services.models.choose(p.model, client_is_terminal=p.terminal)
         taken = [row.name for row in rows if row.name and row.state != "closed"]
         mode = p.mode or ("read-only" if self._is_wide(p.dir) else config.sessions.mode)
         return {
@@ -382,22 +392,15 @@ class Registry:
         """What the session's tools run with: its environment, and the secrets named by ``--env``."""
         env = dict(state.settings.get("env") or {})
         env.update({k[4:]: v for k, v in state.settings.items() if k.startswith("env.") and v is not None})
-        return {**env, **self._secrets_of(state.id)}
+        return {**env, **self._secrets.get(state.id, {})}
 
-    def _secrets_of(self, id: str) -> dict[str, str]:
-        if id not in self._secrets:
-            path = self.store.session_dir(id) / SECRETS
-            try:
-                self._secrets[id] = json.loads(self.disk.read_bytes(path))
-            except (OSError, ValueError):
-                self._secrets[id] = {}
-        return self._secrets[id]
+    def _read_secrets(self, id: str) -> dict[str, str]:
+        try:
+            return dict(json.loads(self.disk.read_bytes(self.store.session_dir(id) / SECRETS)))
+        except (OSError, ValueError):
+            return {}
 
     # --- views beside the logs
-
-    def _on_change(self, session: Session) -> None:
-        if session.ledger is not None and session.ledger.marked and not session.state.active:
-            self._start(session.settle_marker)
 
     async def _save_view(self, session: Session) -> None:
         if session.ledger is None or session.broken is not None:

@@ -8,7 +8,7 @@ it can be looked at, every change is refused with the sentence that names the wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -40,11 +40,10 @@ class Surroundings:
 
     services: Services
     start: Callable[..., None]
-    mark: Callable[[str], Any]
-    unmark: Callable[[str], Any]
+    mark: Callable[[str], Awaitable[None]]
+    unmark: Callable[[str], Awaitable[None]]
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
-    on_change: Callable[[Session], None]
     boot: str
     version: str
 
@@ -71,7 +70,7 @@ class Session:
         partial: Sequence[Mapping[str, Any]] = (),
         found: str = "clean",
         marked: bool = False,
-        refold: Callable[[int], State] | None = None,
+        refold: Callable[[int], Awaitable[State]] | None = None,
     ) -> None:
         self.id = id
         self.broken = broken
@@ -113,6 +112,7 @@ class Session:
             start=around.start,
             now=around.services.now,
             mark=lambda: around.mark(self.id),
+            unmark=lambda: around.unmark(self.id),
             tell=lambda first, lines: around.on_lines(self.id, first, lines),
             changed=self._changed,
             faulted=self._faulted,
@@ -126,20 +126,18 @@ class Session:
         self.driver.poke()
         self._watch_clock()
         self._close_if_run()
-        self._around.on_change(self)
 
-    def _faulted(self, error: Faulted) -> None:
+    async def _faulted(self, error: Faulted) -> None:
         """The disk failed: what was not synced is withdrawn, running work is cancelled at once."""
         self.broken = Broken("faulted", error)
         self.driver.cancel("fault")
         if self.ledger is not None and self._refold is not None:
             synced = self.ledger.writer.synced
             try:
-                self.ledger.state = self._refold(synced)
+                self.ledger.state = await self._refold(synced)
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)
             self._around.on_reset(self.id, synced)
-        self._around.on_change(self)
 
     def _prelude(self, partial: Sequence[Mapping[str, Any]], found: str) -> Callable[[Scratch], None]:
         around = self._around
@@ -363,6 +361,7 @@ class Session:
         Cancellation: at any time, nothing is changed.
         """
         began = trio.current_time()
+        await self._go_on_if_owed()
         while True:
             if id not in self.state.receipts:
                 raise NotFound(f'no message "{id}"', hint=f"dshctl queue -s {self.state.name}")
@@ -377,6 +376,7 @@ class Session:
     async def wait_idle(self, *, stay: bool = False) -> Json:
         """A result with exit 0 once nothing runs and nothing is runnable; 18 if messages are parked."""
         began = trio.current_time()
+        await self._go_on_if_owed()
         while True:
             if self.broken is not None:
                 raise self.broken.error
@@ -388,6 +388,11 @@ class Session:
                     last = self.state.turns.get(self.state.last_turn)
                     return views.result(self.state, message=None, turn=last, exit=code, waited_ms=waited)
             await self._next_change()
+
+    async def _go_on_if_owed(self) -> None:
+        """A copied session may have an open turn that no start has closed; who waits needs its end."""
+        if self.ledger is not None and self.ledger.owes and self.state.owes and self.usable:
+            await self.start()
 
     @property
     def _rests(self) -> bool:
@@ -503,13 +508,6 @@ class Session:
         """Close the log's file. The session must not be used afterwards."""
         if self.ledger is not None:
             self.ledger.writer.close()
-
-    async def settle_marker(self) -> None:
-        """Take the active marker away when the next start has nothing to do here."""
-        ledger = self.ledger
-        if ledger is not None and ledger.marked and ledger.idle and not self.state.active:
-            ledger.marked = False
-            await self._around.unmark(self.id)
 
 
 # --- decisions ---------------------------------------------------------------------------------------
