@@ -157,7 +157,9 @@ def _changed(root: bytes, entry: Entry, until: float) -> bool:
         found = os.lstat(path)
     except OSError:
         return True
-    if stat.S_IFMT(found.st_mode) != kind or bool(found.st_mode & 0o100) != bool(entry.mode & 0o100):
+    if stat.S_IFMT(found.st_mode) != kind:
+        return True
+    if kind == stat.S_IFREG and (found.st_mode ^ entry.mode) & 0o100:
         return True
     mtime = (found.st_mtime_ns // 10**9 & 0xFFFFFFFF, found.st_mtime_ns % 10**9)
     if found.st_size & 0xFFFFFFFF == entry.size and mtime == entry.mtime:

@@ -77,9 +77,9 @@ def fits(
     correction: Correction | None = None,
     said: int | None = None,
 ) -> int:
-    """The request's tokens (``said``: those of ``messages``, if they are known already); raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
+    """The request's tokens; raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
 
-    ``window`` and ``max_tokens`` in tokens; an unknown window always fits. The room kept for the answer
+    ``said``: the tokens of ``messages``, where they are known already. ``window`` and ``max_tokens`` in tokens; an unknown window always fits. The room kept for the answer
     is ``max_tokens``, but never more than a quarter of the window: a small window with a large default
     would otherwise be full from the start.
     """
