@@ -33,10 +33,8 @@ class Entry(NamedTuple):
 
 # The ten usual ones come first, in the order in which people need them.
 USUAL: Final[dict[str, Entry]] = {
-    "run": Entry("run", "new session: do this, show the answer", "dshctl run 'what is in this directory?'"),
-    "followup": Entry(
-        "followup", "the next piece of work, in its own turn", "dshctl followup 'now add tests'"
-    ),
+    "run": Entry("run", "new session: do this, answer", "dshctl run 'what is in this directory?'"),
+    "followup": Entry("followup", "the next piece of work", "dshctl followup 'now add tests'"),
     "steer": Entry("steer", "correct the turn that is running", "dshctl steer 'use the new fixture'"),
     "inject": Entry("inject", "slip a fact in; wakes nobody", "dshctl inject 'main is frozen today'"),
     "status": Entry("status", "what runs, waits, and needs you", "dshctl status"),
@@ -207,11 +205,8 @@ class Root(click.Group):
 
 def usual_lines() -> list[str]:
     """The ten usual commands with an example each."""
-    width = max(len(entry.does) for entry in USUAL.values())
-    rows = [f"  {name:<9} {entry.does:<{width}}  {entry.example}" for name, entry in USUAL.items()]
-    short = [f"  {entry.example:<42} {entry.does}" for entry in USUAL.values()]
-    fits = max(map(len, rows)) <= 79
-    return ["Usage: dshctl COMMAND ...", "", *(rows if fits else short)]
+    rows = [f"  {entry.example:<42} {entry.does}" for entry in USUAL.values()]
+    return ["Usage: dshctl COMMAND ...", "", *rows]
 
 
 def other_lines() -> list[str]:
@@ -287,6 +282,9 @@ def run(args: list[str], out: Out | None = None) -> int:
         out.finish(code)
     except click.exceptions.Exit as ended:  # --help, --version: they have said it all
         return ended.exit_code
+    except BrokenPipeError:  # click's own help text, to a pager that was left
+        out.out.silence()
+        return exits.DONE
     except OSError as error:
         return _unwritable(error, out)
     return code
