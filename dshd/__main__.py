@@ -1,0 +1,164 @@
+"""``dshd``: from the command line to the daemon, and from its errors to an exit status.
+
+Before the event loop, in this order: what systemd passed is taken; everything else that was inherited goes
+(descriptors, directory, umask, terminal); the spawner is forked, while the process is small; the config
+is read; the environment is cleaned. Heavy modules are imported after the fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from dshd import __version__, logs, systemd
+from dshd.errors import DshError, one_line
+from dshd.paths import Places, find_places
+
+if TYPE_CHECKING:
+    from dshd.daemon import Setup
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The ``dshd`` command; returns the exit status."""
+    options = _parser().parse_args(argv)
+    try:
+        places = find_places(os.environ, config=options.config, socket=options.socket)
+        if options.check:
+            return _check(places, _named(options))
+        return _run(options, places)
+    except DshError as error:
+        _tell(error)
+        return error.exit_status
+    except OSError as error:
+        print(f"dshd: {one_line(error)}.", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dshd",
+        description="Run agent sessions, in the foreground.",
+        epilog="See dshd(8).",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="use this config file")
+    parser.add_argument("--socket", metavar="PATH", help="listen there")
+    parser.add_argument("--check", action="store_true", help="check the config and exit")
+    parser.add_argument("--log", choices=("text", "json"), default="text", help="how lines on stderr look")
+    parser.add_argument("--version", action="version", version=f"dshd {__version__}")
+    return parser
+
+
+def _named(options: argparse.Namespace) -> bool:
+    """Whether the user named the config file: then it must be there."""
+    return bool(options.config or os.environ.get("DSHD_CONFIG"))
+
+
+def _tell(error: DshError) -> None:
+    print(f"dshd: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"      {error.hint}", file=sys.stderr)
+
+
+def _check(places: Places, required: bool) -> int:
+    from dshd import config
+    from dshd.model.models import Models
+    from dshd.plugins.loader import load_plugins
+
+    found = config.load(places, required=required)
+    config.environment(found, places, os.environ)
+    load_plugins(found.plugins)
+    Models(found.routes, default=found.model.default)
+    print(f"{places.config}: good")
+    return 0
+
+
+def _run(options: argparse.Namespace, places: Places) -> int:
+    from dshd.spawn import start
+
+    manager = systemd.take(os.environ, os.getpid())
+    logs.start("journal" if options.log == "text" and systemd.is_journal(os.environ) else options.log)
+    started_by = os.environ.pop("DSHD_STARTED_BY", None)
+    _leave_behind(manager.descriptors)
+    handle = start()
+    from dshd import config
+    from dshd.daemon import Setup
+
+    environ = dict(os.environ)
+    found = config.load(places, required=_named(options))
+    clean = config.environment(found, places, environ)
+    os.environ.clear()
+    os.environ.update(clean)
+    setup = Setup(
+        config=found, places=places, environ=environ, manager=manager, handle=handle,
+        required=_named(options), started_by=started_by,
+    )  # fmt: skip
+    return _serve(setup)
+
+
+def _serve(setup: Setup) -> int:
+    import trio
+
+    from dshd.daemon import serve
+
+    try:
+        return trio.run(serve, setup)
+    except BaseExceptionGroup as group:
+        ours = _first_of_ours(group)
+        if ours is None:
+            raise
+        raise ours from group
+
+
+def _first_of_ours(error: BaseException) -> DshError | None:
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := _first_of_ours(inner))), None)
+    return error if isinstance(error, DshError) else None
+
+
+def _leave_behind(keep: Sequence[int]) -> None:
+    """Have a session of our own, no terminal, nothing inherited, and stand nowhere in particular."""
+    os.umask(0o077)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    try:
+        os.setsid()
+    except PermissionError:
+        if os.getsid(0) != os.getpid():
+            _go_on_in_a_child()
+
+
+def _go_on_in_a_child() -> None:
+    """A shell with job control makes us the leader of a process group, and a leader can't have a new
+    session. So a child goes on as the daemon, and what the shell knows stays in front of it: it passes
+    signals on and ends as the child ends."""
+    front = os.getpid()
+    child = os.fork()
+    if child:
+        _stand_in_front(child)
+    from dshd.spawn import kernel
+
+    os.setsid()
+    kernel.die_with(front, signal.SIGTERM)
+
+
+def _stand_in_front(child: int) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    _pid, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,407 @@
+"""One client: its requests in, answers and events out, and what happens when it is slow or gone.
+
+Rules. Requests are answered as they get done, not in order; those that write reach their session in the
+order in which they came (`InOrder`). At most `MOST` are under way, and none is read while the client has
+not taken the last MiB of what we said: who doesn't read isn't served, and costs no more than that.
+
+`write` never waits: it gives the kernel what it takes, and the rest to the writing task, whose only
+patience is `STALL_S` without a byte taken. So a stopped client delays nobody, neither a turn nor another
+client.
+
+A client that is gone (not one that has only finished sending: ``echo ... | nc -U``) cancels what it waits
+for, never what it asked to be written: writing requests run in the daemon's nursery, to their end.
+
+States, and what leads from one to the next:
+
+- ``new``: only hello is taken, for `HELLO_S` s;
+- ``open``: everything is;
+- ``ending``: nothing more is read; what is under way is answered;
+- ``closed``.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections import deque
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+from dshd.control import jsonrpc
+from dshd.control.access import Rights
+from dshd.control.feed import KEPT, Follower, Watcher
+from dshd.control.framing import Framer
+from dshd.control.jsonrpc import Id, Refused, Request
+from dshd.control.methods import METHODS, Answer, Call, InOrder, Method, Room
+from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
+from dshd.session.who import Peer
+from dshd.strict import Wrong, dotted, structure
+from dshd.wire import (
+    MAX_LINE,
+    PROTOCOL,
+    AbortParams,
+    HelloParams,
+    Params,
+    did_you_mean,
+)  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+State = Literal["new", "open", "ending", "closed"]
+Event = Literal["hello", "no more", "done", "gone"]
+
+TABLE: Final[dict[State, dict[Event, State]]] = {
+    "new": {"hello": "open", "no more": "ending", "gone": "closed"},
+    "open": {"hello": "open", "no more": "ending", "gone": "closed"},
+    "ending": {"hello": "ending", "done": "closed", "gone": "closed"},
+    "closed": {},
+}
+
+PIECE: Final = 64 * 1024  # bytes read at once
+MOST: Final = 64  # requests under way at once; one more is not read
+MOST_WAITS: Final = 1000  # waits, which cost next to nothing
+MOST_FOLLOWED: Final = 10_000
+SMALL: Final = KEPT // 4  # bytes; with less unsent there is room for more
+HELLO_S: Final = 30.0
+STALL_S: Final = 30.0  # without a byte taken, the client counts as gone
+LOOK_S: Final = 1.0  # between looks at a client that has finished sending: is it still there?
+LINGER_S: Final = 5.0  # for a refused client to finish its line and read why
+LINGER_BYTES: Final = 8 * MAX_LINE
+GONE: Final = "the client that it was tied to is gone"
+
+
+class Socket:
+    """A connected Unix stream socket, as a connection needs it. Errors mean: the peer is gone."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+
+    async def receive(self) -> bytes:
+        """What came; empty at its end."""
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                return self._sock.recv(PIECE)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return b""
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """How many bytes the kernel took, without waiting. Raises OSError if nobody is there."""
+        try:
+            return self._sock.send(data, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+
+    async def writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._sock)
+
+    def is_gone(self) -> bool:
+        """Whether the peer has closed, and not only finished sending."""
+        poll = select.poll()
+        poll.register(self._sock, 0)
+        return any(flags & (select.POLLHUP | select.POLLERR) for _fd, flags in poll.poll(0))
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+
+class Connection:
+    """``writes`` is the daemon's nursery for what must be carried through. ``brief``: one client too
+    many, to be served only what concerns the daemon itself, and not for long."""
+
+    def __init__(self, sock: Socket, room: Room, peer: Peer, writes: trio.Nursery, *, brief: bool = False):
+        self.in_order = InOrder()
+        self.rights: Rights | None = None
+        self._state: State = "new"
+        self._sock = sock
+        self._room = room
+        self._peer = peer
+        self._writes = writes
+        self._brief = brief
+        self._scope = trio.CancelScope()
+        self._patience = trio.CancelScope()
+        self._nursery: trio.Nursery
+        self._under_way = 0
+        self._waits = 0
+        self._changed = trio.Event()  # replaced whenever it is set
+        self._unsent: deque[memoryview] = deque()
+        self._backlog = 0
+        self._to_send = trio.Event()
+        self._followers: dict[Follower, None] = {}
+        self._watchers: dict[Watcher, None] = {}
+        self._tied: list[tuple[str, str]] = []
+
+    # ---------------------------------------------------------------- life
+
+    async def serve(self) -> None:
+        """Until the client is done or gone, or the caller is cancelled. Never raises an error."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    self._nursery.start_soon(self._send_rest)
+                    await self._read()
+                    self._step("no more")
+                    await self._finish()
+                    self._lose("done")
+        finally:
+            self._state = "closed"
+            self._leave()
+            self._sock.close()
+
+    def _step(self, event: Event) -> None:
+        self._state = TABLE[self._state].get(event, self._state)
+
+    def _lose(self, why: Event = "gone") -> None:
+        """Nobody is there any more: end what is done for them alone."""
+        self._step(why)
+        self._scope.cancel()
+
+    def _leave(self) -> None:
+        for watcher in self._watchers:
+            self._room.hub.unwatch(watcher)
+        for session, message in () if self._room.closing.is_set() else self._tied:
+            self._writes.start_soon(self._abort_tied, session, message)
+
+    async def _finish(self) -> None:
+        """Answer what is under way; look now and then whether somebody still listens."""
+        while self._under_way or self._followers or self._backlog:
+            if self._sock.is_gone():
+                return self._lose()
+            with trio.move_on_after(LOOK_S):
+                await self._changed.wait()
+
+    def _note(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    # ---------------------------------------------------------------- in
+
+    async def _read(self) -> None:
+        framer = Framer()
+        self._patience.deadline = trio.current_time() + HELLO_S
+        with self._patience:
+            while not framer.oversized:
+                await self.room()
+                data = await self._sock.receive()
+                if not data:
+                    return self._lose() if self._sock.is_gone() else None
+                for line in framer.feed(data):
+                    await self._take(line)
+        if framer.oversized:
+            self._refuse(None, jsonrpc.Malformed(f"a line has more than {MAX_LINE} bytes; hanging up"))
+            await self._linger()
+        elif self._state == "new":
+            self._refuse(None, Unavailable(f"nothing was said for {HELLO_S:g} s; hanging up"))
+
+    async def _linger(self) -> None:
+        """A socket closed with unread bytes resets the peer before it has read why: read them first."""
+        rest = LINGER_BYTES
+        with trio.move_on_after(LINGER_S):
+            while rest > 0 and (data := await self._sock.receive()):
+                rest -= len(data)
+
+    async def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        request = jsonrpc.parse(line)
+        if isinstance(request, Refused):
+            return self._refuse(request.id, request.error)
+        try:
+            method, params = self._admit(request)
+        except DshError as error:
+            return self._refuse_request(request, error)
+        await self._begin(request, method, params)
+
+    def _admit(self, request: Request) -> tuple[Method, Params]:
+        """The method and its checked parameters. Raises `Invalid`, `Denied`, `Unavailable`, `Full`."""
+        method = METHODS.get(request.method)
+        if method is None:
+            near = did_you_mean(request.method, METHODS)
+            raise jsonrpc.UnknownMethod(f"no method {request.method!r}{near}")
+        greets = method.params is HelloParams
+        if self.rights is None and not greets:
+            raise Invalid("daemon.hello comes first", outcome="not-written")
+        if self.rights is not None and not greets:
+            self.rights.check(request.method, method.writes, method.agent)
+        if self._brief and not method.process:
+            raise Unavailable("too many clients are connected.", outcome="not-written")
+        if self._room.closing.is_set():
+            raise Unavailable("dshd is stopping.", outcome="not-written")
+        if method.waits and self._waits >= MOST_WAITS:
+            raise Full(f"this connection waits for {MOST_WAITS} things already.")
+        return method, _checked(request.params, method.params)
+
+    async def _begin(self, request: Request, method: Method, params: Params) -> None:
+        """Start it, in the order of the lines: the next one isn't looked at before this one has run up
+        to its first wait."""
+        if method.params is HelloParams:
+            return await self._run(request, method, params)
+        while not method.waits and self._under_way - self._waits >= MOST:
+            await self._changed.wait()
+        self._under_way += 1
+        self._waits += method.waits
+        nursery = self._writes if method.writes else self._nursery
+        nursery.start_soon(self._do, request, method, params)
+        await trio.lowlevel.checkpoint()
+
+    async def _do(self, request: Request, method: Method, params: Params) -> None:
+        try:
+            await self._run(request, method, params)
+        finally:
+            self._under_way -= 1
+            self._waits -= method.waits
+            self._note()
+
+    async def _run(self, request: Request, method: Method, params: Params) -> None:
+        rights = self.rights or Rights(self._peer, writes=False)
+        try:
+            result = await method.handler(Call(self._room, self, rights, params))
+        except DshError as error:
+            self._refuse_request(request, error)
+        except Exception:
+            log.exception("%s failed", request.method)
+            outcome = "unknown" if method.writes else None
+            what = f"{request.method} failed; the daemon's log has the details"
+            self._refuse_request(request, Internal(what, outcome=outcome))
+        else:
+            self._answer(request, result)
+
+    def _answer(self, request: Request, result: Any) -> None:
+        answer = result if isinstance(result, Answer) else Answer(result, lambda: None)
+        if request.answered:
+            self.write(jsonrpc.result_line(request.id, answer.result))
+        if self._state != "closed":
+            answer.then()
+
+    def greet(self, params: HelloParams) -> Rights:
+        """Take a hello. Raises `Conflict` for another protocol, or a second hello."""
+        if self.rights is not None:
+            raise Conflict("hello was said already")
+        if params.protocol != PROTOCOL:
+            what = f"this daemon speaks protocol {PROTOCOL}, not {params.protocol}"
+            raise Conflict(what, data={"protocol": PROTOCOL})
+        if not self._brief:
+            self._patience.deadline = float("inf")
+        peer = attrs.evolve(self._peer, tty=params.tty, client=params.client)
+        self.rights = Rights(peer, writes=params.mode == "write")
+        self._step("hello")
+        return self.rights
+
+    # ---------------------------------------------------------------- out
+
+    @property
+    def backlog(self) -> int:
+        return self._backlog
+
+    def _refuse(self, ident: Id, error: DshError) -> None:
+        self.write(jsonrpc.error_line(ident, error))
+
+    def _refuse_request(self, request: Request, error: DshError) -> None:
+        if request.answered:
+            self._refuse(request.id, error)
+
+    def write(self, data: bytes) -> None:
+        """Give these lines to the client: at once if it takes them, else as it does."""
+        if self._state == "closed" or not data:
+            return
+        rest = memoryview(data)
+        if not self._unsent:
+            rest = rest[self._send_now(rest) :]
+        if rest:
+            self._unsent.append(rest)
+            self._backlog += len(rest)
+            self._to_send.set()
+
+    def _send_now(self, data: memoryview) -> int:
+        try:
+            return self._sock.send_now(data)
+        except OSError:
+            self._lose()
+            return len(data)
+
+    async def _send_rest(self) -> None:
+        """Send what `write` couldn't, as long as the client takes any."""
+        while True:
+            await self._to_send.wait()
+            while self._unsent:
+                with trio.move_on_after(STALL_S) as patience:
+                    await self._sock.writable()
+                if patience.cancelled_caught:
+                    log.info("client %d took nothing for %g s", self._peer.pid, STALL_S)
+                    return self._lose()
+                self._sent(self._send_now(self._unsent[0]))
+            self._to_send = trio.Event()
+
+    def _sent(self, count: int) -> None:
+        first = self._unsent.popleft()
+        if count < len(first):
+            self._unsent.appendleft(first[count:])
+        self._backlog -= count
+        if self._backlog < SMALL:
+            self._note()
+
+    async def room(self) -> None:
+        """Returns when little is unsent."""
+        while self._backlog >= SMALL:
+            await self._changed.wait()
+
+    # ---------------------------------------------------------------- what lasts as long as we do
+
+    def follow(self, follower: Follower) -> None:
+        if len(self._followers) >= MOST_FOLLOWED:
+            raise Full(f"this connection follows {MOST_FOLLOWED} logs already.")
+        self._followers[follower] = None
+        self._nursery.start_soon(self._follow, follower)
+
+    async def _follow(self, follower: Follower) -> None:
+        try:
+            await follower.run()
+        except DshError as error:
+            follower.end(error.message)
+        finally:
+            self._followers.pop(follower, None)
+            self._note()
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers[watcher] = None
+        self._room.hub.watch(watcher)
+
+    def unfollow(self, session: str | None) -> None:
+        for follower in self._followers:
+            if session in (None, follower.session):
+                follower.scope.cancel()
+        if session is None:
+            for watcher in self._watchers:
+                self._room.hub.unwatch(watcher)
+            self._watchers.clear()
+
+    def tie(self, session: str, message: str) -> None:
+        self._tied.append((session, message))
+
+    async def _abort_tied(self, session: str, message: str) -> None:
+        """The client is gone: stop the turn of its message, or take the message back."""
+        try:
+            found = await self._room.registry.get(session)
+            state = found.message(message)
+            if state["state"] == "pending":
+                await found.queue_change("rm", [message], self._peer)
+            elif state["state"] in ("claimed", "entered"):
+                await found.abort(AbortParams(turn=state["turn"], reason=GONE), self._peer)
+        except (NotFound, Conflict):
+            pass  # it has ended meanwhile
+        except DshError as error:
+            log.warning("%s was tied to a client that is gone, and not aborted: %s", message, error)
+
+
+def _checked(params: dict[str, Any], kind: type[Params]) -> Params:
+    try:
+        return structure(params, kind)
+    except Wrong as wrong:
+        raise Invalid(f"{wrong.what} @ $.{dotted(wrong.path)}", outcome="not-written") from None

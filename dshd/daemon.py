@@ -1,0 +1,403 @@
+"""The life of the process: from the state lock to the exit status.
+
+In this order, and each for a reason:
+
+1. the **state lock**: who doesn't get it has changed nothing;
+2. the sockets, made under the lock, listening: clients may come, and wait;
+3. **ready** (``READY=1``): hello is answered;
+4. sessions that have something to do are opened and go on by themselves; all others on demand.
+
+And at the end:
+
+1. a signal, or ``daemon.stop``: running turns get ``shutdown_grace`` to reach a step boundary. Sends are
+   written and answered meanwhile, with ``"warning": "stopping"``;
+2. requests are refused, those under way are answered;
+3. connections end, tools end, the socket's name goes, the lock last.
+
+A second signal skips to the end. What doesn't end in time is ended: every wait here has a deadline.
+
+Nurseries, outer to inner: *tasks* (the hub, the watchdog, signals), *sessions* (drivers, which must end
+before the spawner does), *clients* (listeners with their connections), *writes* (requests that are carried
+through, and answered: so they end before the connections).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import resource
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import attrs
+import trio
+
+from dshd import __version__
+from dshd import config as configuration
+from dshd.config import Config
+from dshd.control import listener
+from dshd.control.feed import Hub
+from dshd.control.listener import Listener
+from dshd.control.methods import Room
+from dshd.driver.port import RealOutside, Services
+from dshd.errors import DshError
+from dshd.log.disk import RealDisk
+from dshd.log.lock import StateLock
+from dshd.log.store import Store
+from dshd.model.models import Models
+from dshd.paths import Places
+from dshd.plugins.loader import load_plugins
+from dshd.session.registry import Registry
+from dshd.spawn import SpawnerHandle
+from dshd.spawn.client import Spawner, kill_orphans
+from dshd.systemd import Manager
+from dshd.tools.builtin import builtin_tools
+from dshd.tools.tool import Rule
+from dshd.wire import PROTOCOL
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+WRITERS: Final = 32  # threads that write and sync logs
+READERS: Final = 8  # threads that read logs for followers
+LAST_ANSWERS_S: Final = 10.0  # for what is under way when the turns have ended
+LAST_DRAIN_S: Final = 30.0  # beyond the grace, for turns to be closed on a slow disk
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Setup:
+    """What ``__main__`` found before the event loop. ``environ`` is what the daemon was started with,
+    ``required``: the user named the config file."""
+
+    config: Config
+    places: Places
+    environ: dict[str, str]
+    manager: Manager
+    handle: SpawnerHandle
+    required: bool = False
+    started_by: str | None = None
+
+
+class Live(Sequence[Any]):
+    """A list that a reload replaces as a whole, for those who were given it once."""
+
+    def __init__(self) -> None:
+        self.items: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+
+class Daemon:
+    """The process, as requests see it (`control.methods.Process`), and its settings."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.config = setup.config
+        self.places = setup.places
+        self.started_at = round(time.time() * 1000)
+        self.boot = secrets.token_hex(8)
+        self.environ: dict[str, str] = {}
+        self.plugins = Live()
+        self.rules = Live()
+        self.stop_asked = trio.Event()
+        self.models = self._models()
+        self._apply(setup.config)
+
+    # ---------------------------------------------------------------- settings
+
+    def _models(self) -> Models:
+        config = self._setup.config
+        return Models(
+            config.routes,
+            default=config.model.default,
+            env=self.environ,
+            config_dir=Path(self.places.config_dir),
+            idle_timeout=config.model.idle_timeout,
+            patience=config.model.patience,
+        )
+
+    def _apply(self, config: Config) -> None:
+        """Take a config, whole or not at all."""
+        environ = configuration.environment(config, self.places, self._setup.environ)
+        plugins = tuple(load_plugins(config.plugins))
+        model = config.model
+        self.models.configure(
+            config.routes, default=model.default, idle_timeout=model.idle_timeout, patience=model.patience
+        )
+        self.environ.clear()
+        self.environ.update(environ)
+        self.plugins.items = plugins
+        self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
+        self.config = config
+
+    async def reload(self) -> Json:
+        """Read the config again. Raises `NotConfigured`; then everything is as it was."""
+        self._setup.manager.reloading()
+        try:
+            found = await trio.to_thread.run_sync(
+                lambda: configuration.load(self.places, required=self._setup.required)
+            )
+            self._apply(found)
+        finally:
+            self._setup.manager.ready()
+        log.info("config read again")
+        return {"type": "reloaded", "exit": 0, "config": self.places.config}
+
+    async def reload_quietly(self) -> None:
+        try:
+            await self.reload()
+        except DshError as error:
+            log.error("the config was not taken, the old one stays: %s", error)
+
+    # ---------------------------------------------------------------- what requests ask
+
+    def hello(self) -> Json:
+        return {
+            "type": "hello",
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "pid": os.getpid(),
+            "boot": self.boot,
+            "started_at": self.started_at,
+            "state_dir": self.places.state,
+        }
+
+    def status(self) -> Json:
+        manager = self._setup.manager
+        return {
+            **self.hello(),
+            "type": "status",
+            "socket": self.places.socket,
+            "config": self.places.config,
+            "supervisor": "systemd" if manager.there else self._setup.started_by,
+            "stopping": self.stop_asked.is_set(),
+            "today": {"tokens": None, "cost": None, "currency": None, "limit": None},
+        }
+
+    def stop(self) -> None:
+        self.stop_asked.set()
+
+    # ---------------------------------------------------------------- what sessions need
+
+    def services(self, spawner: Spawner, store: Store) -> Services:
+        keys = frozenset(self.config.key_variables())
+        secret = tuple(map(Path, self.places.secret()))
+        home = self._setup.environ.get("HOME")
+        return Services(
+            models=self.models,
+            tools=builtin_tools(keys),
+            spawner=spawner,
+            plugins=cast("tuple[Any, ...]", self.plugins),
+            now=lambda: time.time_ns() // 1_000_000,
+            config=lambda: self.config,
+            hidden=secret,
+            protected=(Path(self.places.state), Path(self.places.config_dir)),
+            readable=(store.sessions,),
+            reserve=lambda: _give_reserve(store),
+            rng=random.Random(),  # noqa: S311 - for the jitter of retries
+            home=Path(home) if home else None,
+            outside=RealOutside(Path(self.places.config_dir)),
+            tool_rules=cast("tuple[Any, ...]", self.rules),
+        )
+
+
+def _give_reserve(store: Store) -> bool:
+    held = store.reserve.held
+    store.reserve.release()
+    return held
+
+
+async def serve(setup: Setup) -> int:
+    """Be the daemon, until it is told to stop; the exit status. Raises `DshError` if it can't begin."""
+    _make_private(setup.places.state)
+    with contextlib.closing(StateLock(Path(setup.places.state))), contextlib.ExitStack() as names:
+        sockets = [names.enter_context(listening) for listening in _listening(setup)]
+        _raise_limits()
+        return await _Life(Daemon(setup), sockets).run()
+
+
+def _make_private(state: str) -> None:
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    os.chmod(state, 0o700)
+
+
+def _listening(setup: Setup) -> list[contextlib.AbstractContextManager[Any]]:
+    """The sockets, to be entered; leaving takes their names away."""
+    if setup.manager.descriptors:
+        return [_inherited(setup.places, descriptor) for descriptor in setup.manager.descriptors]
+    return [_own(setup.places)]
+
+
+@contextlib.contextmanager
+def _own(places: Places) -> Iterator[Any]:
+    path = places.socket
+    sock = listener.bind(path, own_directory=len(places.sockets) > 1)
+    made = os.stat(path, follow_symlinks=False)
+    if path != places.socket_link:
+        listener.link(places.socket_link, path)
+    try:
+        yield sock
+    finally:
+        sock.close()
+        listener.remove(path, made)
+
+
+@contextlib.contextmanager
+def _inherited(places: Places, descriptor: int) -> Iterator[Any]:
+    """The manager's: its name stays when we go, and starts us again."""
+    sock = listener.inherited(descriptor)
+    listener.link(places.socket_link, str(sock.getsockname()))
+    try:
+        yield sock
+    finally:
+        sock.close()
+
+
+def _raise_limits() -> None:
+    """All descriptors we may have. After the spawner was forked: tools keep the usual limit."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class _Life:
+    """One run of the event loop."""
+
+    def __init__(self, daemon: Daemon, sockets: list[Any]) -> None:
+        self._daemon = daemon
+        self._manager = daemon._setup.manager
+        self._sockets = sockets
+        self._disk = RealDisk()
+        self._store = Store(self._disk, Path(daemon.places.state))
+        self._spawner = Spawner(daemon._setup.handle, state_dir=Path(daemon.places.state))
+        self._hub = Hub(self._disk, self._store.log_path, self._told, limiter=trio.CapacityLimiter(READERS))
+        self._registry: Registry
+        self._listeners: list[Listener] = []
+
+    def _told(self, session: str) -> int | None:
+        """The last event that a loaded session has folded, and so told; None for one that isn't loaded,
+        or whose log nobody writes."""
+        loaded = self._registry.loaded.get(session)
+        return None if loaded is None or loaded.ledger is None else loaded.state.seq
+
+    async def run(self) -> int:
+        self._store.prepare()
+        async with self._spawning(), trio.open_nursery() as tasks:
+            tasks.start_soon(self._signals, tasks)
+            await tasks.start(self._hub.run)
+            if self._manager.watchdog:
+                tasks.start_soon(self._pet, self._manager.watchdog / 2)
+            async with trio.open_nursery() as sessions:
+                await self._serve(sessions, tasks)
+                sessions.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()
+        log.info("stopped")
+        return 0
+
+    @contextlib.asynccontextmanager
+    async def _spawning(self) -> AsyncIterator[None]:
+        """Tools end before the process does, also when it ends by an error."""
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._daemon.models.aclose()
+                await self._spawner.aclose()
+
+    async def _serve(self, sessions: trio.Nursery, tasks: trio.Nursery) -> None:
+        daemon = self._daemon
+        self._registry = Registry(
+            self._store,
+            daemon.services(self._spawner, self._store),
+            start=sessions.start_soon,
+            on_lines=self._hub.publish,
+            on_reset=self._hub.reset,
+            boot=daemon.boot,
+            version=__version__,
+            limiter=trio.CapacityLimiter(WRITERS),
+        )
+        room = Room(self._registry, self._hub, daemon)
+        async with trio.open_nursery() as clients:
+            await self._be_there(room, clients, sessions, tasks)
+            clients.cancel_scope.cancel()
+
+    async def _be_there(
+        self, room: Room, clients: trio.Nursery, sessions: trio.Nursery, tasks: trio.Nursery
+    ) -> None:
+        """Answer until told to stop; returns when what was asked to be written is written."""
+        last = trio.CancelScope()
+        try:
+            with last:
+                async with trio.open_nursery() as writes:
+                    self._listen(room, writes, clients)
+                    self._manager.ready()
+                    log.info("dshd %s is ready, process %d", __version__, os.getpid())
+                    sessions.start_soon(self._begin)
+                    if self._daemon.config.daemon.idle_exit:
+                        tasks.start_soon(self._exit_when_idle)
+                    await self._daemon.stop_asked.wait()
+                    await self._drain()
+                    room.closing.set()
+                    last.deadline = trio.current_time() + LAST_ANSWERS_S
+        finally:
+            room.closing.set()
+
+    def _listen(self, room: Room, writes: trio.Nursery, clients: trio.Nursery) -> None:
+        for sock in self._sockets:
+            one = Listener(sock, room, writes, self._spawner.owner)
+            self._listeners.append(one)
+            clients.start_soon(one.run)
+
+    async def _begin(self) -> None:
+        """Clear what an earlier daemon left, and go on with what it had begun."""
+        state = self._store.state
+        left = await trio.to_thread.run_sync(lambda: kill_orphans(state, self._spawner))
+        if left:
+            log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
+        await self._registry.start()
+
+    async def _drain(self) -> None:
+        self._manager.stopping()
+        grace = self._daemon.config.daemon.shutdown_grace
+        log.info("stopping; running turns have %g s", grace)
+        with trio.move_on_after(grace + LAST_DRAIN_S):
+            await self._registry.drain(grace)
+
+    async def _signals(self, tasks: trio.Nursery) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
+            async for number in received:
+                if number == signal.SIGHUP:
+                    await self._daemon.reload_quietly()
+                elif self._daemon.stop_asked.is_set():
+                    log.warning("a second signal: stopping at once")
+                    tasks.cancel_scope.cancel()
+                else:
+                    self._daemon.stop()
+
+    async def _pet(self, interval: float) -> None:
+        while True:
+            self._manager.alive()
+            await trio.sleep(interval)
+
+    async def _exit_when_idle(self) -> None:
+        """Leave after ``idle_exit`` without a client and without a session that has anything to do."""
+        patience = self._daemon.config.daemon.idle_exit
+        quiet_since = trio.current_time()
+        while trio.current_time() - quiet_since < patience:
+            await trio.sleep(min(patience / 4, 10))
+            clients = sum(one.clients for one in self._listeners)
+            busy = await trio.to_thread.run_sync(lambda: bool(self._store.marked()))
+            if clients or busy:
+                quiet_since = trio.current_time()
+        log.info("nothing to do for %g s", patience)
+        self._daemon.stop()
