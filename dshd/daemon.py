@@ -31,7 +31,8 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -217,6 +218,18 @@ def _give_reserve(store: Store) -> bool:
     return held
 
 
+def _start(nursery: trio.Nursery, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Run a session's task. The boundary: a mistake of ours in one session is not the end of the others."""
+
+    async def guarded() -> None:
+        try:
+            await work(*args)
+        except Exception:
+            log.exception("a session's task failed")
+
+    nursery.start_soon(guarded, name=getattr(work, "__qualname__", None))
+
+
 async def serve(setup: Setup) -> int:
     """Be the daemon, until it is told to stop; the exit status. Raises `DshError` if it can't begin."""
     _make_private(setup.places.state)
@@ -319,7 +332,7 @@ class _Life:
         self._registry = Registry(
             self._store,
             daemon.services(self._spawner, self._store),
-            start=sessions.start_soon,
+            start=partial(_start, sessions),
             on_lines=self._hub.publish,
             on_reset=self._hub.reset,
             boot=daemon.boot,
@@ -361,7 +374,7 @@ class _Life:
     async def _begin(self) -> None:
         """Clear what an earlier daemon left, and go on with what it had begun."""
         state = self._store.state
-        left = await trio.to_thread.run_sync(lambda: kill_orphans(state, self._spawner))
+        left = await trio.to_thread.run_sync(lambda: kill_orphans(state))
         if left:
             log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
         await self._registry.start()
