@@ -178,14 +178,15 @@ def _prepare_log(path: str) -> int:
 
 
 def _last_line(path: str, start: int) -> str:
-    """The last line that is not empty, of what was written since."""
+    """The last line with words in it, of what was written since."""
     try:
         with open(path, "rb") as file:
             file.seek(start)
             lines = file.read(_LOG_MAX).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    words = (line.strip(" |+-") for line in reversed(lines))  # a traceback of groups is framed
+    return next(filter(None, words), "")
 
 
 def _failed(status: int, places: paths.Places, size: int) -> errors.DshError:

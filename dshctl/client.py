@@ -44,6 +44,10 @@ class Lost(Exception):
     """The connection ended, or never was."""
 
 
+class Garbage(Lost):
+    """What came is not our protocol."""
+
+
 class Deadline:
     """`--timeout` as a moment. ``left()`` is seconds for the next wait, None without a limit."""
 
@@ -114,9 +118,9 @@ class Connection:
         try:
             value = json.loads(line)
         except ValueError:
-            raise Lost("what answers there does not speak dshd's protocol") from None
+            raise Garbage("what answers there does not speak dshd's protocol") from None
         if not isinstance(value, dict):
-            raise Lost("what answers there does not speak dshd's protocol")
+            raise Garbage("what answers there does not speak dshd's protocol")
         if value.get("method") == "log.event":
             value["params"]["event"] = LogLine(value["params"]["event"], _raw_event(line))
         return value
@@ -237,20 +241,27 @@ class Client:
         return None
 
     def _greet(self, connection: Connection, path: str) -> Connection | None:
+        try:
+            self.hello = self._hello(connection, path)
+        except Lost:  # it was just leaving
+            connection.close()
+            return None
+        except BaseException:
+            connection.close()
+            raise
+        self._compare_versions()
+        return connection
+
+    def _hello(self, connection: Connection, path: str) -> dict[str, Any]:
         params = wire.HelloParams(protocol=wire.PROTOCOL, client="dshctl", version=__version__, tty=_tty())
         try:
-            number = connection.send(params.method, params.to_json(), self.deadline.left(HELLO_S))
+            connection.send(params.method, params.to_json(), self.deadline.left(HELLO_S))
             answer = connection.receive(self.deadline.left(HELLO_S))
         except TimeoutError:
             raise _hangs(path) from None
-        except Lost:
-            connection.close()
-            return None
-        if answer.get("id") not in (number, None) or "error" in answer:
-            raise error_of(answer.get("error") or {"message": f"what listens at {path} is not dshd"})
-        self.hello = answer.get("result") or {}
-        self._compare_versions()
-        return connection
+        except Garbage:
+            raise errors.Unreachable(f"what listens at {path} is not dshd") from None
+        return result_of(answer) or {}
 
     def _compare_versions(self) -> None:
         theirs = self.hello.get("version")
