@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ def _check(places: Places, required: bool) -> int:
 def _run(options: argparse.Namespace, places: Places) -> int:
     from dshd.spawn import start
 
+    gc.disable()  # while modules are imported there is nothing to collect; a tenth of the start
     manager = systemd.take(os.environ, os.getpid())
     logs.start("journal" if options.log == "text" and systemd.is_journal(os.environ) else options.log)
     started_by = os.environ.pop("DSHD_STARTED_BY", None)
@@ -106,6 +108,8 @@ def _serve(setup: Setup) -> int:
 
     from dshd.daemon import serve
 
+    gc.freeze()
+    gc.enable()
     try:
         return trio.run(serve, setup)
     except BaseExceptionGroup as group:

@@ -28,7 +28,6 @@ import logging
 import os
 import random
 import resource
-import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -106,7 +105,7 @@ class Daemon:
         self.config = setup.config
         self.places = setup.places
         self.started_at = round(time.time() * 1000)
-        self.boot = secrets.token_hex(8)
+        self.boot = os.urandom(8).hex()
         self.environ: dict[str, str] = {}
         self.plugins = Live()
         self.rules = Live()
