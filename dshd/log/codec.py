@@ -204,7 +204,7 @@ def decode(line: bytes) -> Event:
         raise BadLine("it has no newline at its end")
     if end < 0 or line[end : end + 8] != _CRC_KEY:
         raise BadLine("it has no checksum at its end")
-    if line[end + 8 :] != b'%08x"}\n' % crc32(memoryview(line)[:end]):
+    if line[end + 8 :] != b'%08x"}\n' % crc32(line[:end]):
         raise BadLine("its checksum is wrong")
     return _event(_load(line))
 
@@ -242,34 +242,37 @@ def _event(record: Any) -> Event:
         raise BadLine("it is not an event")
     if seq < 0:
         raise BadLine("its seq is negative")
-    if len(record) == 5:  # these four and the checksum: most lines
+    if len(record) == 5:  # these four and the checksum
         return Event(seq, time, intern(kind), data)
-    return Event(seq, time, intern(kind), data, **_optional(record, seq))
+    get = record.get
+    surface, sources, synced = get("surface"), get("sources"), get("synced")
+    return Event(
+        seq,
+        time,
+        intern(kind),
+        data,
+        surface if surface is None else _surface(surface),
+        sources if sources is None else _sources(sources),
+        get("ignorable") is True,
+        synced if synced is None else _synced(synced, seq),
+    )
 
 
-def _optional(record: dict[str, Any], seq: int) -> dict[str, Any]:
-    synced = record.get("synced")
-    if synced is not None and (type(synced) is not int or not -1 <= synced < seq):
-        raise BadLine("its synced is no earlier seq")
-    return {
-        "surface": _surface(record.get("surface")),
-        "sources": _sources(record.get("sources")),
-        "ignorable": record.get("ignorable") is True,
-        "synced": synced,
-    }
+def _synced(value: Any, seq: int) -> int:
+    if type(value) is int and -1 <= value < seq:
+        return value
+    raise BadLine("its synced is no earlier seq")
 
 
 def _surface(value: Any) -> Any:
-    if value is None or value == "append":
+    if value == "append":
         return value
     if type(value) is dict and list(value) == ["replace"] and _seqs(value["replace"], 2):
         return value
     raise BadLine("its surface is wrong")
 
 
-def _sources(value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
+def _sources(value: Any) -> tuple[int, ...]:
     if _seqs(value):
         return tuple(value)
     raise BadLine("its sources are no list of seqs")

@@ -14,13 +14,15 @@ Then there are two stories, and only ``synced`` tells them apart:
   ``synced``; so does the region's place: a header is synced before its session has a name, and
   bytes too many between two lines that follow each other are no crash's doing.
 
-If an earlier region is torn, so are all later ones: what would prove a later one proves it too.
+Behind a torn region everything is torn, whatever it looks like.
 
 Two lines glued together (a lost newline, a second writer) are one line by the newline and bad; the
 good one at its end is still found, for it may be the one that proves.
 """
 
 from __future__ import annotations
+
+from itertools import takewhile
 
 import attrs
 
@@ -147,12 +149,12 @@ class Survey:
 
     @property
     def damage(self) -> list[Region]:
-        """The regions that were durable once."""
-        return [region for region in self.regions if region.proven(self.synced)]
+        """The regions that were durable once: those before the torn tail."""
+        return list(takewhile(lambda region: region.proven(self.synced), self.regions))
 
     @property
     def torn(self) -> Region | None:
-        """Where the torn tail begins, if there is one."""
+        """The region with which the torn tail begins, if there is one."""
         return next((region for region in self.regions if not region.proven(self.synced)), None)
 
 

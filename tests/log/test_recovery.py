@@ -545,3 +545,11 @@ def test_the_kernels_disk_opens_cuts_and_reopens_the_same_way(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["log.jsonl", "log.torn-6"]
     reopen_copy(RealDisk(), path, len(ACKED))
     assert path.read_bytes() == ACKED
+
+
+def test_behind_a_torn_region_nothing_is_damage_any_more() -> None:
+    first, second, third = LAST.splitlines(keepends=True)
+    data = ACKED + zeroed(first, 5) + second + b"garbage\n" + encode(note(2, "again")) + third
+    disk, found = opened(data)
+    assert found.damage is None
+    assert (found.next_seq, disk.peek(LOG)) == (4, ACKED)
