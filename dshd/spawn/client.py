@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 GRACE = 0.5  # s from SIGTERM to SIGKILL
 START_LIMIT = 10.0  # s until a supervisor must have said that it is there
 END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 2.0  # s, after the grace, for everything else
+CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
 MARK = "DSHD_SCOPE"  # in the environment of all we start: whose it is
 
 
@@ -87,6 +88,16 @@ class Spawner:
         self._pids = {handle.pid}  # every spawner there has been
         self.survivors: dict[int, str] = {}  # pid -> label of what could not be ended
 
+    @property
+    def pid(self) -> int:
+        """The spawner's pid."""
+        return self._handle.pid
+
+    @property
+    def running(self) -> dict[int, str]:
+        """{pid of its supervisor: label} of the calls that run now."""
+        return dict(self._calls)
+
     async def run(
         self,
         argv: Sequence[str],
@@ -137,10 +148,10 @@ class Spawner:
         return completed(reply, spill)
 
     async def aclose(self) -> None:
-        """End the spawner; running calls end with it. Returns when it is gone, at most END_LIMIT later."""
+        """End the spawner; running calls end with it. Returns when it is gone, at most CLOSE_LIMIT later."""
         self._closed = True
         self._handle.sock.close()
-        with trio.move_on_after(END_LIMIT, shield=True):
+        with trio.move_on_after(CLOSE_LIMIT, shield=True):
             await _gone(self._handle)
 
     def owner(self, pid: int) -> str | None:

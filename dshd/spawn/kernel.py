@@ -119,11 +119,11 @@ def carriers(mark: str) -> set[int]:
     return found
 
 
-def kill_below(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
-    """One pass of SIGKILL over everything below ``root``; returns what was there.
+def freeze(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
+    """SIGSTOP everything below ``root``; returns what is there.
 
-    A tree that forks faster than it is read would outrun a plain pass. So all are stopped first, again
-    and again until no new one appears: a stopped process does not fork.
+    A tree that forks while it is read would be read in part. So it is stopped and read again until
+    nothing new appears: who is stopped does not fork.
     """
     seen: dict[int, str] = {}
     for _ in range(100):
@@ -133,6 +133,12 @@ def kill_below(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
             break
         send(fresh, signal.SIGSTOP)
         seen.update(now)
+    return seen
+
+
+def kill_below(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
+    """One pass of SIGKILL over everything below ``root``; returns what was there."""
+    seen = freeze(root, apart=apart)
     send(seen, signal.SIGKILL)
     return seen
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import struct
 from typing import Any
 
@@ -56,6 +57,15 @@ class Done:
     duration: float
     survivors: list[int]
     left: int
+
+
+def receive_socket(channel: socket.socket) -> socket.socket | None:
+    """One byte with one descriptor; None at the end. (socket.recv_fds drops its flags, and with them
+    close-on-exec.)"""
+    data, control, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+    if not data or not control:
+        return None
+    return socket.socket(fileno=struct.unpack("=i", control[0][2])[0])
 
 
 def encode(message: dict[str, Any], blobs: list[bytes] | None = None) -> bytes:

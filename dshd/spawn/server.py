@@ -9,7 +9,6 @@ which see the same, have ended their trees.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import gc
@@ -22,7 +21,7 @@ import traceback
 from typing import NoReturn
 
 from dshd.spawn import kernel, supervisor
-from dshd.spawn.protocol import encode
+from dshd.spawn.protocol import encode, receive_socket
 
 POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
 STRAY_LIMIT = 2.0  # s to end what a killed supervisor left
@@ -93,14 +92,11 @@ class Server:
         self._reap()
 
     def _receive(self) -> None:
-        """One byte and one descriptor for each call."""
-        data, control, _, _ = self.sock.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
-        if not data:
+        call = receive_socket(self.sock)
+        if call is None:
             self.orphaned = True
-        for level, kind, payload in control:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = array.array("i", payload)
-                self._assign(socket.socket(fileno=fds[0]))
+        else:
+            self._assign(call)
 
     def _assign(self, call: socket.socket) -> None:
         """Give a call to the spare supervisor; then have a new spare."""
@@ -173,22 +169,21 @@ class Server:
         return {*self.calls, *([self.spare[0]] if self.spare else [])}
 
     def _last(self) -> None:
-        """The daemon is gone. Every supervisor has seen that too; the impatient way comes after."""
+        """The daemon is gone or wants us gone. Supervisors may know that already; who hasn't ended its
+        tree when the time is over is ended with it."""
         for call in self.calls.values():
             call.close()
         if self.spare is not None:
             self.spare[1].close()
-        limit = time.monotonic() + LAST_LIMIT
-        while time.monotonic() < limit:
+        kernel.send(self.calls, supervisor.ORPHANED)
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < LAST_LIMIT + STRAY_LIMIT:
             ended, left = kernel.reap()
             self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
             if not left:
                 return
-            if kernel.descendants(os.getpid(), apart=self._own()):
-                kernel.kill_below(os.getpid(), apart=self._own())
+            kernel.kill_below(os.getpid(), apart=self._own() if waited < LAST_LIMIT else ())
             time.sleep(0.02)
-        self.calls = {}
-        kernel.kill_below(os.getpid())
 
 
 def fail(call: socket.socket, sentence: str, survivors: list[int] | None = None) -> None:

@@ -27,9 +27,9 @@ from typing import Any, NoReturn
 
 from dshd.spawn import kernel, landlock, lifecycle
 from dshd.spawn.output import Output
-from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode
+from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, receive_socket
 
-ORPHANED = signal.SIGUSR1  # our parent-death signal; the spawner never sends it otherwise
+ORPHANED = signal.SIGUSR1  # our parent-death signal; also what the spawner sends before it leaves
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 KILL_EVERY = 0.02  # s between passes
 PIECE = 256 * 1024  # bytes read at once
@@ -46,8 +46,9 @@ def main(channel: socket.socket, spawner: int) -> None:
     if not kernel.die_with(spawner, ORPHANED) or (sock := wait_for_call(channel)) is None:
         return
     try:
-        request = read_request(sock)
-        if request is not None:
+        if (request := read_request(sock)) is None:
+            answer(sock, encode({"failed": "it was stopped before it began"}))
+        else:
             sock.sendall(encode({"supervisor": os.getpid()}))
             supervisor = Supervisor(Request(**request[0]), sock, wake, spawner)
             answer(sock, supervisor.run(request[1]))
@@ -64,21 +65,19 @@ def warm_up() -> None:
     )
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        socket.send_fds(ours, [encode(dataclasses.asdict(request))], [ours.fileno()])
-        data, fds, _, _ = socket.recv_fds(theirs, PIECE, 1)
-        socket.socket(fileno=fds[0]).close()
-        message, _ = Decoder().feed(data)[0]
-        idle = Supervisor(Request(**message), theirs, -1, os.getppid())
-        idle.report()
+        socket.send_fds(ours, [b"c"], [ours.fileno()])
+        if (sock := receive_socket(theirs)) is not None:
+            sock.close()
+        message, _ = Decoder().feed(encode(dataclasses.asdict(request)))[0]
+        Supervisor(Request(**message), theirs, -1, os.getppid()).report()
     find_program("true", os.defpath)
     restore_signals(dry=True)
 
 
 def wait_for_call(channel: socket.socket) -> socket.socket | None:
     """The socket of our call; None if the spawner went away first."""
-    data, fds, _, _ = socket.recv_fds(channel, 1, 1)
-    channel.close()
-    return socket.socket(fileno=fds[0]) if data else None
+    with channel:
+        return receive_socket(channel)
 
 
 def answer(sock: socket.socket, frame: bytes) -> None:
@@ -89,12 +88,12 @@ def answer(sock: socket.socket, frame: bytes) -> None:
 
 
 def read_request(sock: socket.socket) -> Frame | None:
-    """The first frame; None if the daemon went away before it was complete."""
+    """The first frame; None if the daemon went away before it was complete, or has changed its mind."""
     decoder = Decoder()
     sock.settimeout(PATIENCE)
     while data := sock.recv(PIECE):
         if frames := decoder.feed(data):
-            return frames[0]
+            return frames[0] if len(frames) == 1 else None
     return None
 
 
@@ -119,6 +118,7 @@ class Supervisor:
         self.state: lifecycle.State = "running"
         self.cause = ""
         self.status: int | None = None
+        self.starting = True  # the child is not the command yet, and deaf to SIGTERM like us
         self.error = b""
         self.left = 0
         self.survivors: list[int] = []
@@ -185,7 +185,8 @@ class Supervisor:
 
     def _on_wake(self, fd: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(fd, 4096)
+            if ORPHANED in os.read(fd, 4096):  # one byte for each signal: its number
+                self._end("orphaned")
 
     def _on_control(self, fd: int) -> None:
         try:
@@ -202,6 +203,7 @@ class Supervisor:
         data = os.read(fd, 4096)
         self.error += data
         if not data:
+            self.starting = False
             self._unwatch(fd)
             os.close(fd)
 
@@ -273,10 +275,11 @@ class Supervisor:
         self.deadline = time.monotonic() + grace
         if self.request.wrapper and self.status is not None:
             return  # the sandbox is over, and the kernel is about to end who was inside
-        told = kernel.descendants(os.getpid()).keys() - {self.main if self.request.wrapper else 0}
-        self.left = len(told - {self.main})
-        kernel.send(told, signal.SIGTERM)
-        kernel.send(told, signal.SIGCONT)
+        below = kernel.freeze(os.getpid())
+        self.left = len(below.keys() - {self.main})
+        told = below.keys() - ({self.main} if self.request.wrapper else set())
+        kernel.send(told, signal.SIGKILL if self.starting else signal.SIGTERM)
+        kernel.send(below, signal.SIGCONT)
 
     def _enter_killing(self) -> None:
         self.deadline = time.monotonic() + lifecycle.KILL_LIMIT

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from dshd.spawn.client import Spawner, launch
+from tests.spawn.helpers import Tree
+
+
+@pytest.fixture
+async def spawner() -> AsyncIterator[Spawner]:
+    spawner = Spawner(launch())
+    yield spawner
+    await spawner.aclose()
+
+
+@pytest.fixture
+def tree(spawner: Spawner, tmp_path: Path) -> Tree:
+    return Tree(spawner, tmp_path)
+
+
+@pytest.fixture
+async def deadline() -> AsyncIterator[None]:
+    """Every test here waits for processes; none may wait for ever."""
+    with trio.fail_after(60):
+        yield
