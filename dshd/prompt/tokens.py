@@ -79,9 +79,9 @@ def fits(
 ) -> int:
     """The request's tokens; raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
 
-    ``said``: the tokens of ``messages``, where they are known already. ``window`` and ``max_tokens`` in tokens; an unknown window always fits. The room kept for the answer
-    is ``max_tokens``, but never more than a quarter of the window: a small window with a large default
-    would otherwise be full from the start.
+    ``said``: the tokens of ``messages``, where they are known already. ``window`` and ``max_tokens`` in
+    tokens; an unknown window always fits. The room kept for the answer is ``max_tokens``, but never more
+    than a quarter of the window: a small window with a large default would be full from the start.
     """
     said = sum(map(estimate_message, messages)) if said is None else said
     used = (correction or Correction()).apply(estimate_request(system, (), tools) + said)

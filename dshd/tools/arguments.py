@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 from dshd.tools.tool import Args, clean
@@ -95,6 +96,11 @@ def _cleaned(value: Any) -> Any:
 
 
 # -- checking ---------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    """Import the schema library; in a thread before the first check, so that nothing waits for it."""
+    import_module("jsonschema")
 
 
 class Checker:

@@ -176,6 +176,8 @@ def open_parent(tool: str, target: Target, ctx: ToolContext, *, make: bool = Tru
     check(tool, target, ctx)
     _check_git(target, ctx)
     parent = target.path.parent
+    if not os.path.isdir(target.dir):
+        raise ToolFailure(f"the session's directory is gone: {target.dir}", code="NOT_FOUND")
     if make:
         _make_directories(parent, target)
     fd = _open(

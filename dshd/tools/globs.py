@@ -85,6 +85,21 @@ def compile_globs(pattern: str) -> list[Glob]:
     return [Glob(one if "/" in one else f"**/{one}") for one in expand(pattern)]
 
 
+def path_matches(pattern: str, path: str, directory: str) -> bool:
+    """How a rule's path glob is read: an absolute one sees the whole path, one with a slash what is below
+    ``directory``, one without only the name. Both paths absolute and resolved."""
+    text = path
+    if not pattern.startswith("/") and "/" in pattern:
+        base = directory.rstrip("/") + "/"
+        if not path.startswith(base):
+            return False
+        text = path[len(base) :]
+    try:
+        return any(glob.match(text) for glob in compile_globs(pattern))
+    except BadGlob:
+        return False
+
+
 def expand(pattern: str) -> list[str]:
     """``a/{b,c}`` to ``a/b`` and ``a/c``; braces without a comma or a partner stand for themselves."""
     done: list[str] = []

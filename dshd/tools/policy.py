@@ -20,7 +20,7 @@ from pathlib import Path
 
 import attrs
 
-from dshd.tools.globs import BadGlob, compile_globs, expand
+from dshd.tools.globs import BadGlob, expand, path_matches
 from dshd.tools.places import inside, maybe_inside, why_protected
 from dshd.tools.tool import Rule, ToolContext
 
@@ -152,20 +152,20 @@ def _command_matches(pattern: str, command: str | None, strict: bool) -> bool:
 def _path_matches(pattern: str, subject: Subject, strict: bool) -> bool:
     if subject.path is None:
         return False
-    if pattern.startswith("~/") and subject.home is not None:
-        pattern = f"{subject.home}{pattern[1:]}"
+    pattern = at_home(pattern, subject.home)
     candidates = [subject.path] if strict or subject.named is None else [subject.path, subject.named]
-    return any(_one_path(pattern, path, subject.dir) for path in candidates)
+    return any(path_matches(pattern, str(path), str(subject.dir)) for path in candidates)
 
 
-def _one_path(pattern: str, path: Path, dir: Path) -> bool:
-    """Absolute patterns see the whole path, others what is below the session's directory or the name."""
-    parts = path.parts
-    if not pattern.startswith("/") and "/" in pattern:
-        if not inside(path, [dir]):
-            return False
-        parts = parts[len(dir.parts) :]
-    try:
-        return any(glob.match("/".join(parts)) for glob in compile_globs(pattern))
-    except BadGlob:
-        return False
+def at_home(pattern: str, home: Path | None) -> str:
+    """A path glob with ``~/`` filled in."""
+    return f"{home}{pattern[1:]}" if pattern.startswith("~/") and home is not None else pattern
+
+
+def path_rules(tool: str, ctx: ToolContext) -> list[tuple[bool, str | None]]:
+    """(allows, path glob) of the rules that can concern the files a search meets, in order."""
+    return [
+        (rule.action == "allow", None if rule.path is None else at_home(rule.path, ctx.home))
+        for rule in ctx.rules
+        if (rule.tool is None or _any(rule.tool, [tool])) and rule.command is None and rule.host is None
+    ]

@@ -59,11 +59,14 @@ class Registry:
         return tool is not None and tool.read_only is True
 
     def describe(self, call: Call) -> str:
-        """One short line for status: ``bash: make test``; the bare name when the call makes no sense."""
-        parsed = self.parse(call.name, call.arguments)
-        if isinstance(parsed, ToolOutput):
+        """One short line for status: ``bash: make test``; the bare name when the call makes no sense.
+
+        Quick: the arguments are read but not checked against the schema.
+        """
+        try:
+            return " ".join(self._tools[call.name].describe(arguments.parse(call.arguments)).split())
+        except Exception:
             return call.name
-        return " ".join(self._tools[call.name].describe(parsed).split())
 
     def parse(self, name: str, raw: str) -> Args | ToolOutput:
         """Checked arguments, or the error output that takes the result's place."""
@@ -90,6 +93,7 @@ class Registry:
 
         Cancellation: the body is cancelled; no output is made up for it here.
         """
+        await reading(arguments.prepare)
         args = self.parse(call.name, call.arguments)
         if isinstance(args, ToolOutput):
             return args
@@ -135,7 +139,8 @@ def contained(name: str, error: BaseException) -> ToolOutput:
 def _contained_group(name: str, group: BaseExceptionGroup[BaseException]) -> ToolOutput:
     # A cancelled body may bring other errors along with Cancelled: the cancellation must go on alone,
     # or the scope that caught it would be left with the rest and end the turn with it.
-    inner, rest = group.split(lambda error: not isinstance(error, Exception))
+    # (The predicate is asked about the groups themselves as well.)
+    inner, rest = group.split(lambda error: not isinstance(error, Exception | BaseExceptionGroup))
     if rest is not None:
         output = contained(name, rest)
     if inner is not None:

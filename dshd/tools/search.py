@@ -21,6 +21,7 @@ from dshd.tools import text
 from dshd.tools.containment import Target, check, missing, resolve
 from dshd.tools.files import schema
 from dshd.tools.globs import BadGlob, compile_globs, literal_prefix
+from dshd.tools.policy import path_rules
 from dshd.tools.threads import reading
 from dshd.tools.tool import Args, ToolContext, ToolFailure, ToolOutput, clean, text_output
 
@@ -165,6 +166,8 @@ async def search(target: Target, ctx: ToolContext, *, glob: str, regex: str | No
         "regex": regex,
         "hidden": places[0],
         "open": places[1],
+        "rules": path_rules("glob" if regex is None else "grep", ctx),
+        "dir": str(target.dir),
         "most": most,
         "bytes": MOST_BYTES,
         "seconds": SECONDS,

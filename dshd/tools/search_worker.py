@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import stat
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, BinaryIO, TextIO
 
-from dshd.tools.globs import Glob, States, compile_globs
+from dshd.tools.globs import Glob, States, compile_globs, path_matches
 
 VCS = frozenset({".git", ".hg", ".svn"})
 NOISE = frozenset((
@@ -32,6 +33,7 @@ SYSTEM = frozenset({"/proc", "/sys", "/dev"})
 SAMPLE = 8192
 LINE = 64 * 1024  # bytes of a line that are searched
 SHOWN = 400  # characters of a line that are shown
+MEMORY = 1 << 30  # bytes of address space
 
 
 class Stop(Exception):
@@ -48,12 +50,14 @@ class Job:
         self.hidden = set(given["hidden"])
         self.hidden_ids = {found for place in self.hidden if (found := identity(place))}
         self.open = set(given["open"])
+        self.rules: list[tuple[bool, str | None]] = given["rules"]
+        self.dir: str = given["dir"]
         self.left: int = given["most"]
         self.bytes: int = given["bytes"]
         self.out = out
         self.notes: list[str] = []
         self.skipped: set[str] = set()
-        self.binary = self.invalid = self.unreadable = 0
+        self.binary = self.invalid = self.unreadable = self.denied = 0
         self.proc = device("/proc")
 
     def put(self, *row: Any) -> None:
@@ -71,7 +75,9 @@ def run(job: Job) -> list[str]:
     """Do it; the notes on what was not looked at."""
     try:
         for path in files(job):
-            if job.regex is None:
+            if not permitted(job, path):
+                job.denied += 1
+            elif job.regex is None:
                 job.put("f", path)
             else:
                 search_file(job, path)
@@ -80,11 +86,22 @@ def run(job: Job) -> list[str]:
     return [*job.notes, *told(job)]
 
 
+def permitted(job: Job, path: str) -> bool:
+    """Whether the rules leave the file to this tool: the last that matches says."""
+    verdict = True
+    for allows, pattern in job.rules:
+        if pattern is None or path_matches(pattern, path, job.dir):
+            verdict = allows
+    return verdict
+
+
 def told(job: Job) -> Iterator[str]:
     if job.skipped:
         yield f"not looked into: {', '.join(sorted(job.skipped))} (name it in path to do so)"
     if job.binary:
         yield f"passed over: binary files ({job.binary})"
+    if job.denied:
+        yield f"passed over: files that a rule keeps from this tool ({job.denied})"
     if job.unreadable:
         yield f"permission denied: {job.unreadable} places"
     if job.invalid:
@@ -191,7 +208,7 @@ def search_lines(job: Job, path: str, file: BinaryIO) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         found = job.regex.search(text)
         if found:
-            job.invalid += "\ufffd" in text and not valid(line)
+            job.invalid += "\ufffd" in text and len(line) < LINE and not valid(line)
             job.put("m", path, number, shown(text, found.start()))
 
 
@@ -222,6 +239,7 @@ def shown(text: str, at: int) -> str:
 
 def main() -> None:
     """The process: stdin, the search, stdout."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     given = json.load(sys.stdin)
     out = sys.stdout
     job = Job(given, out)

@@ -3,14 +3,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dshd.tools import containment, text
+from dshd.tools import containment, text, threads
 from dshd.tools import files as files_module
 from dshd.tools.files import edited
 from dshd.tools.tool import ToolContext, ToolFailure
@@ -348,6 +351,65 @@ def test_lines_added_and_removed_balance_with_the_length(old: bytes, new: bytes)
     assert added >= 0
     assert removed >= 0
     assert (old == new) == (added == removed == 0)
+
+
+async def test_a_session_whose_directory_is_gone_is_told_so(ctx: ToolContext) -> None:
+    ctx.dir.rmdir()
+    output = await execute(ctx, "write", path="a", content="x")
+    assert f"the session's directory is gone: {ctx.dir}" in output.text
+    assert not ctx.dir.exists()
+    assert (await execute(ctx, "read", path="a")).error == "NOT_FOUND"
+
+
+# -- a file system that hangs
+
+
+async def test_a_read_that_hangs_ends_in_time_and_an_abort_does_not_wait_for_it(
+    ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(files_module, "_read", lambda *_: held.wait(20))
+    monkeypatch.setattr(threads, "READ_LIMIT", 0.2)
+    try:
+        with trio.fail_after(5):
+            output = await execute(ctx, "read", path="a")
+        assert output.error == "TIMEOUT"
+        monkeypatch.setattr(threads, "READ_LIMIT", 60.0)
+        with trio.fail_after(5), trio.move_on_after(0.2) as abort:
+            await execute(ctx, "read", path="a")
+        assert abort.cancelled_caught
+    finally:
+        held.set()
+
+
+async def test_a_write_ends_before_an_abort_does_so_nothing_is_changed_after_it(
+    ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def slowly(*args: Any, **kwargs: Any) -> None:
+        time.sleep(0.5)
+        rename(*args, **kwargs)
+
+    with monkeypatch.context() as patch, trio.fail_after(5), trio.CancelScope() as abort:
+        patch.setattr(files_module.os, "rename", slowly)
+        abort.deadline = trio.current_time() + 0.1
+        await execute(ctx, "write", path="a", content="x")
+    assert (ctx.dir / "a").read_text() == "x"
+
+
+async def test_a_write_that_hangs_holds_an_abort_no_longer_than_its_limit(
+    ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(files_module, "_write", lambda *_: held.wait(20))
+    monkeypatch.setattr(threads, "WRITE_LIMIT", 0.3)
+    try:
+        with trio.fail_after(5), trio.move_on_after(0.1):
+            output = await execute(ctx, "write", path="a", content="x")
+            assert "whether the file was written is unknown" in output.text
+    finally:
+        held.set()
 
 
 # -- two sessions

@@ -109,8 +109,11 @@ async def test_whatever_a_body_raises_becomes_an_error_output(
 
 
 async def test_a_cancelled_body_that_also_fails_is_a_cancellation_and_nothing_else(ctx: ToolContext) -> None:
+    started = trio.Event()
+
     async def body(args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         async def fails() -> None:
+            started.set()
             try:
                 await trio.sleep_forever()
             finally:
@@ -124,6 +127,7 @@ async def test_a_cancelled_body_that_also_fails_is_a_cancellation_and_nothing_el
     with trio.fail_after(5), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Registry([Made("t", body)]).execute, Call("c", "t", ""), ctx)
+            await started.wait()
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
     assert scope.cancelled_caught

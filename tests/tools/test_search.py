@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from dshd.tools import search
-from dshd.tools.tool import ToolContext
+from dshd.tools.tool import Rule, ToolContext
 from tests.tools.doubles import context, execute
 
 
@@ -154,6 +154,16 @@ async def test_links_are_not_followed_and_hidden_places_not_entered(place: Path)
     for tool in ("grep", "glob"):
         output = await execute(context(place), tool, pattern="needle", path="../state")
         assert output.error == "DENIED"
+
+
+async def test_a_rule_keeps_a_file_from_searches_too(tree: Path) -> None:
+    rules = (Rule("deny", path="src/**/*"), Rule("allow", path="*.txt"), Rule("deny", tool="read"))
+    ctx = context(tree, rules=rules)
+    kept = "[passed over: files that a rule keeps from this tool (2)]"
+    assert await lines(ctx, "grep", pattern="needle", glob="src/**") == ["src/c.txt:2: needle here", kept]
+    assert await lines(ctx, "glob", pattern="src/**") == ["src/c.txt", kept]
+    ctx = context(tree, rules=(Rule("deny", path="src/**"),))
+    assert (await execute(ctx, "grep", pattern="needle", path="src")).error == "DENIED"
 
 
 async def test_spilled_output_may_be_searched(ctx: ToolContext) -> None:
