@@ -49,7 +49,7 @@ class Tree:
 async def until(condition: Callable[[], bool], within: float = 10.0) -> None:
     """Wait for something that nobody tells us about. Raises TooSlowError after ``within`` s."""
     with trio.fail_after(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await trio.sleep(0.01)
 
 

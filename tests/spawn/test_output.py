@@ -1,0 +1,142 @@
+"""Output stays bounded in memory and whole on disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dshd.spawn import output
+from dshd.spawn.output import Output
+from tests.spawn.helpers import Tree, below
+
+LONG = os.environ.get("DSHD_TEST_LONG") == "1"
+SIZE = (1 << 30) if LONG else 200_000_000
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(0, 20), st.integers(0, 20))
+def test_head_and_tail_are_the_first_and_last_bytes(pieces: list[bytes], head: int, tail: int) -> None:
+    bounded = Output(head, tail)
+    for piece in pieces:
+        bounded.feed(piece)
+    whole = b"".join(pieces)
+    rest = whole[head:]
+    assert bounded.total == len(whole)
+    assert bounded.head == whole[:head]
+    assert bounded.tail == (rest[-tail:] if tail else b"")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30)))
+def test_the_file_holds_everything_and_exists_only_if_needed(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
+) -> None:
+    path = tmp_path_factory.mktemp("spill") / "out"
+    bounded = Output(10, 20, str(path))
+    for piece in pieces:
+        bounded.feed(piece)
+    bounded.close()
+    whole = b"".join(pieces)
+    if len(whole) <= 30:
+        assert not path.exists()
+        assert bounded.spill is None
+        assert bounded.head + bounded.tail == whole
+    else:
+        assert path.read_bytes() == whole
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_full_disk_stops_the_file_but_not_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bounded = Output(10, 10, str(tmp_path / "out"))
+    bounded.feed(b"x" * 30)
+    monkeypatch.setattr(os, "write", full)
+    bounded.feed(b"y" * 30)
+    assert bounded.spill is not None
+    assert (bounded.spill.written, bounded.spill.error) == (30, "No space left on device")
+    assert (bounded.total, bounded.tail) == (60, b"y" * 10)
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    bounded = Output(1, 1, str(tmp_path / "out"))
+    bounded.feed(b"0123456789" * 10)
+    bounded.close()
+    assert (tmp_path / "out").read_bytes() == b"0123456789" * 10
+
+
+def test_the_file_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_CHECK_EVERY", 10)
+    monkeypatch.setattr(output, "SPARE", 1 << 62)
+    bounded = Output(1, 1, str(tmp_path / "out"))
+    bounded.feed(b"x" * 100)
+    bounded.feed(b"x" * 100)
+    assert bounded.spill is not None
+    assert (bounded.spill.written, bounded.spill.error) == (100, "the disk is nearly full")
+
+
+def test_the_file_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_CHECK_EVERY", 10)
+    monkeypatch.setattr(output, "SPILL_LIMIT", 150)
+    bounded = Output(1, 1, str(tmp_path / "out"))
+    for _ in range(4):
+        bounded.feed(b"x" * 100)
+    assert bounded.spill is not None
+    assert bounded.spill.written == 200
+    assert bounded.spill.error
+
+
+def test_an_existing_file_or_link_is_never_written_to(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    for name in ("victim", "link"):
+        bounded = Output(1, 1, str(tmp_path / name))
+        bounded.feed(b"x" * 10)
+        assert bounded.spill is not None
+        assert bounded.spill.written == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.usefixtures("deadline")
+async def test_much_output_costs_little_memory_and_is_all_in_the_file(tree: Tree, tmp_path: Path) -> None:
+    await tree.sh("true")
+    peaks: list[int] = []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    spill = tmp_path / "spill"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_memory, tree, peaks)
+        done = await tree.sh(f"head -c {SIZE} /dev/zero; printf end", spill=spill, timeout=50)
+        nursery.cancel_scope.cancel()
+    assert done.total == SIZE + 3
+    assert done.tail.endswith(b"\0end")
+    assert len(done.output) == 8000
+    assert spill.stat().st_size == SIZE + 3
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown + max(peaks) < 32 * 1024  # KiB: the daemon's growth and all of the supervisor
+
+
+async def watch_memory(tree: Tree, peaks: list[int]) -> None:
+    """The most memory that one of the spawner's children had at any time, in KiB."""
+    while True:
+        for pid in below(tree.spawner.pid).get("dshd-call", []):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM"):
+                    peaks.append(int(line.split()[1]))
+        await trio.sleep(0.05)
+
+
+@pytest.mark.usefixtures("deadline")
+async def test_one_endless_line_is_no_different(tree: Tree) -> None:
+    done = await tree.sh("head -c 157000000 /dev/zero | tr '\\0' x", head=100, tail=100)
+    assert (done.total, done.output, done.spill) == (157_000_000, b"x" * 200, None)
