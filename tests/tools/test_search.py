@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
 
+from dshd.spawn.client import Spawner, launch
 from dshd.tools import search
 from dshd.tools.tool import Rule, ToolContext
 from tests.tools.doubles import context, execute
@@ -178,3 +181,58 @@ async def test_cancelling_a_search_does_not_wait_for_it(place: Path) -> None:
     with trio.fail_after(10), trio.move_on_after(0.3) as scope:
         await execute(context(place), "grep", pattern="(a+)+$")
     assert scope.cancelled_caught
+
+
+# -- with the daemon's own spawner
+
+
+@pytest.fixture
+async def spawner() -> AsyncIterator[Spawner]:
+    spawner = Spawner(launch())
+    yield spawner
+    await spawner.aclose()
+
+
+def searchers() -> list[int]:
+    """Processes of searches that are alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if b"search_worker" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+async def test_a_search_is_a_process_of_the_spawner_and_ends_with_its_call(
+    tree: Path, spawner: Spawner
+) -> None:
+    ctx = context(tree, spawner=spawner)
+    assert (await lines(ctx, "grep", pattern="needle", path="src/c.txt")) == ["src/c.txt:2: needle here"]
+    before = set(searchers())
+    (tree / "b").write_text("a" * 60 + "!\n")
+    with trio.fail_after(20), trio.move_on_after(1) as abort:
+        await execute(ctx, "grep", pattern="(a+)+$")
+    assert abort.cancelled_caught
+    assert set(searchers()) <= before
+
+
+async def test_the_daemon_goes_on_while_an_expression_runs_away(
+    tree: Path, spawner: Spawner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SECONDS", 1.0)
+    (tree / "b").write_text("a" * 60 + "!\n")
+    beats = 0
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+
+            async def beat() -> None:
+                nonlocal beats
+                while True:
+                    await trio.sleep(0.02)
+                    beats += 1
+
+            nursery.start_soon(beat)
+            await execute(context(tree, spawner=spawner), "grep", pattern="(a+)+$")
+            nursery.cancel_scope.cancel()
+    assert beats > 20
