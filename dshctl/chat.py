@@ -71,10 +71,17 @@ class Chat:
 
     def end(self) -> list[str]:
         """What is still held when no more events come; the turn may go on."""
-        return self._flush_first() + self._flush_answer()
+        lines = self._flush_first() + self._flush_answer()
+        if self.turn is None or self.progress:
+            return lines
+        calls = (
+            call_line(str(call.get("name")), str(call.get("arguments") or ""))
+            for call in self._calls.values()
+        )
+        return [*lines, *(self._across(f"  {call}", "...") for call in calls)]
 
     def _turn_start(self, data: Json, time: int) -> list[str]:
-        lines = self.end()
+        lines = self._flush_first() + self._flush_answer()
         self.turn, self._started, self._step = data.get("turn"), time, 0
         self._opened, self._tokens, self._abort = False, 0, None
         self._calls.clear()
@@ -115,7 +122,7 @@ class Chat:
 
     def _rule(self, words: str) -> str:
         line = f"-- {one_line(words)} "
-        return line + "-" * max(2, self.columns - 1 - width(line))
+        return line + "-" * max(2, self.columns - width(line))
 
     def _aside(self, data: Json, time: int) -> list[str]:
         """What was said to a turn that runs. Progress leaves out what its own command said."""
@@ -168,7 +175,7 @@ class Chat:
 
     def _across(self, left: str, right: str) -> str:
         """Something at the left, something at the right margin."""
-        room = self.columns - 3 - width(right)
+        room = self.columns - 4 - width(right)
         if self.limit:
             left = cut(left, max(room - 1, 12), self.ellipsis)
         return f"{pad(left, room)}  {right}".rstrip() if right else left
@@ -208,12 +215,14 @@ class Chat:
         if self.progress and data.get("reason") == "completed":
             self._answer = []
         lines = self._flush_answer()
-        self.turn = data.get("turn") or self.turn
         if self.progress:
             return lines
         if not self._opened:
+            self.turn = data.get("turn")
             lines += self._heading(self._started or time, "nothing entered")
-        return [*lines, self._rule(self._ending(data, time)), ""]
+        lines += [self._rule(self._ending(data, time)), ""]
+        self.turn = None
+        return lines
 
     def _ending(self, data: Json, time: int) -> str:
         parts = [self._reason(data)]
@@ -239,7 +248,7 @@ class Chat:
     def _gap(self, data: Json, time: int) -> list[str]:
         where = f", kept in {data['file']}" if data.get("file") else ""
         return [
-            *self.end(),
+            *self._flush_answer(),
             self._rule(f"lines {data.get('first')}-{data.get('last')} were damaged{where}"),
             "",
         ]

@@ -67,13 +67,11 @@ def _held(got: Json) -> str:
 
 
 def _after(got: Json) -> str:
-    return f", after {got['waits_for']}" if got.get("waits_for") else ""
+    return f", after {plain(got['waits_for'])}" if got.get("waits_for") else ""
 
 
 def _joins(got: Json) -> str:
-    if got.get("verb") == "inject" or not got.get("turn"):
-        return f"joins turn {got.get('turn')} at its next step{_after(got)}."
-    return f"joins turn {got['turn']} at its next step{_after(got)}."
+    return f"joins turn {got.get('turn')} at its next step{_after(got)}."
 
 
 def _starts(got: Json) -> str:
@@ -205,7 +203,7 @@ def _stopped(got: Json) -> str:
         return f"{name}: nothing is running{rest}."
     started, ended = got.get("started_at"), got.get("ended_at")
     lasted = f" after {age(ended - started)}" if started and ended else ""
-    killed = f" ({got['doing']} was killed)" if got.get("doing") else ""
+    killed = f" ({plain(got['doing'])} was killed)" if got.get("doing") else ""
     return f"{name}: stopped turn {turn}{lasted}{killed}."
 
 
@@ -264,14 +262,26 @@ def you(source: Json | None) -> str:
 
 
 def doing(session: Json, now: int) -> str:
-    """``turn 12, step 4, 41 min: bash make test``; nothing while idle."""
+    """``turn 12, step 4, 41 min: bash make test (4 min)``; nothing while idle."""
     parts = [f"turn {session['turn']}"] if session.get("turn") else []
     if session.get("step"):
         parts.append(f"step {session['step']}")
-    if session.get("since_at"):
-        parts.append(since(session["since_at"], now))
-    words = ", ".join(parts)
-    return f"{words}: {session['doing']}" if session.get("doing") else words
+    if session.get("turn_started_at"):
+        parts.append(since(session["turn_started_at"], now))
+    return ": ".join(filter(None, (", ".join(parts), now_doing(session, now))))
+
+
+def now_doing(session: Json, now: int) -> str:
+    """``bash make test (4 min)``."""
+    if not session.get("doing"):
+        return ""
+    lasts = f" ({since(session['since_at'], now)})" if session.get("since_at") else ""
+    return f"{plain(session['doing'])}{lasts}"
+
+
+def plain(doing: Any) -> str:
+    """``bash: make test`` as it reads in a sentence."""
+    return str(doing).replace(": ", " ", 1)
 
 
 def at_moment(ms: int | None, now: int) -> str:

@@ -10,7 +10,7 @@ import click
 from dshctl import sending, sentences
 from dshctl.base import SESSION, WORDS, Cli, Group, command
 from dshctl.output import one_line, table
-from dshctl.times import clock, now_ms
+from dshctl.times import clock, now_ms, since
 from dshd import wire
 
 Json = dict[str, Any]
@@ -82,10 +82,13 @@ def heading(session: Json, waiting: bool, now: int) -> str:
         return f"{name}: {words} (dshctl wake -s {name})"
     if session.get("phase") in (None, "idle"):
         return f"{name}: idle{'' if waiting else ', nothing queued'}."
-    doing = f" ({session['doing']})" if session.get("doing") else ""
+    now_doing = sentences.now_doing(session, now)
+    doing = f" ({now_doing})" if now_doing else ""
     parts = [f"turn {session.get('turn')} runs"]
     if session.get("step"):
         parts.append(f"step {session['step']}")
+    if session.get("turn_started_at"):
+        parts.append(since(session["turn_started_at"], now))
     return f"{name}: {', '.join(parts)}{doing}{'' if waiting else '; nothing queued'}"
 
 

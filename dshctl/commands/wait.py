@@ -48,8 +48,9 @@ def _show(cli: Cli, result: Json, is_message: bool) -> int:
 def _say(cli: Cli, result: Json, code: int, is_message: bool) -> None:
     from dshctl.follow import way_out
 
-    if not code and not is_message:
-        cli.out.say(f"{sentences.name_of(result)}: idle.")
+    if not is_message and code in (exits.DONE, exits.PARKED):
+        name = sentences.name_of(result)
+        cli.out.say(f"{name}: {f'parked; to go on: dshctl wake -s {name}' if code else 'idle.'}")
         return
     say = cli.out.fail if code else cli.out.say
     say("\n".join([f"dshctl: {sentences.ended(result)}", *(f"      {line}" for line in way_out(result))]))

@@ -19,7 +19,7 @@ def test_a_terminal_also_gets_one_sentence(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["session.send"] = RECEIPT
     ran = dshctl("steer", "x", tty=True)
     assert ran.out == "s4h8w2c1.17\n"
-    assert ran.err == "steer     -> api, joins turn 12 at its next step, after bash: make test.\n"
+    assert ran.err == "steer     -> api, joins turn 12 at its next step, after bash make test.\n"
 
 
 def test_quiet_says_nothing(dshctl: Dshctl, fake: Fake) -> None:
