@@ -73,6 +73,7 @@ async def test_a_bad_call_does_not_run_the_body(ctx: ToolContext) -> None:
     ran: list[object] = []
 
     async def body(args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        await trio.lowlevel.checkpoint()
         ran.append(args)
         return text_output("ran")
 
@@ -100,6 +101,7 @@ async def test_whatever_a_body_raises_becomes_an_error_output(
     ctx: ToolContext, error: Exception, code: str, said: str
 ) -> None:
     async def body(args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        await trio.lowlevel.checkpoint()
         raise error
 
     output = await Registry([Made("t", body)]).execute(Call("c", "t", ""), ctx)
@@ -135,6 +137,7 @@ async def test_a_cancelled_body_that_also_fails_is_a_cancellation_and_nothing_el
 
 async def test_an_output_of_any_tool_is_bounded_and_free_of_lone_surrogates(ctx: ToolContext) -> None:
     async def body(args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        await trio.lowlevel.checkpoint()
         return ToolOutput([{"type": "text", "text": "a" * 10 + "\ud83d" + "😀" * 500_000}])
 
     output = await Registry([Made("t", body)]).execute(Call("c", "t", ""), ctx)
