@@ -18,14 +18,13 @@ What is right already comes back equal, and checking twice changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import orjson
 
 from dshd.model.errors import ModelError
-from dshd.model.request import Block, Message, ModelRequest, ToolSpec, tool_calls
+from dshd.model.request import Block, Memo, Message, ModelRequest, ToolSpec, shared, tool_calls
 
 NO_OUTPUT = "(no output)"
 EARLIER = "(what was said before is not shown)"
@@ -37,7 +36,8 @@ NO_RESULT = "no result: the call was interrupted; it may have run in part. Check
 
 def check(request: ModelRequest) -> ModelRequest:
     """The request as it may be sent. `ModelError` ``INVALID_REQUEST`` if nothing is left to answer."""
-    messages = tuple(_framed(list(_pair(_clean_messages(request.messages)))))
+    cleaned = request.memo.each("checked", request.messages, _clean_message)
+    messages = tuple(_framed(_paired([m for m in cleaned if m is not None], request.memo)))
     if not messages:
         raise ModelError("INVALID_REQUEST", "there is nothing to send: the conversation is empty")
     return attrs.evolve(
@@ -72,13 +72,21 @@ def clean_text(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """``value`` with every string in it cleaned."""
+    """``value`` with every string in it cleaned; itself if it is clean."""
+    try:
+        orjson.dumps(value)  # refuses exactly what has to be replaced, and is fast
+    except TypeError:
+        return _cleaned(value)
+    return value
+
+
+def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
-        return {clean_text(str(key)): clean(inner) for key, inner in value.items()}
+        return {clean_text(str(key)): _cleaned(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(inner) for inner in value]
+        return [_cleaned(inner) for inner in value]
     return value
 
 
@@ -89,27 +97,28 @@ def _clean_tool(tool: ToolSpec) -> ToolSpec:
 # -- single messages
 
 
-def _clean_messages(messages: tuple[Message, ...]) -> Iterator[Message]:
-    for message in messages:
-        cleaned = CLEANERS.get(message.get("role", ""), _refuse)(clean(message))
-        if cleaned is not None:
-            yield cleaned
+def _clean_message(message: Message) -> Message | None:
+    return CLEANERS.get(message.get("role", ""), _refuse)(clean(message))
 
 
 def _clean_user(message: Message) -> Message | None:
     content = _worth(message, GIVEN)
-    return {**message, "content": content} if content else None
+    return _with(message, content) if content else None
 
 
 def _clean_assistant(message: Message) -> Message | None:
     content = [_sendable(block) for block in _worth(message, MADE)]
     speaks = any(block["type"] != "reasoning" for block in content)
-    return {**message, "content": content} if speaks else None
+    return _with(message, content) if speaks else None
 
 
 def _clean_result(message: Message) -> Message | None:
     content = _worth(message, GIVEN)
-    return {**message, "content": content or [{"type": "text", "text": NO_OUTPUT}]}
+    return _with(message, content or [{"type": "text", "text": NO_OUTPUT}])
+
+
+def _with(message: Message, content: list[Block]) -> Message:
+    return message if content == message["content"] else {**message, "content": content}
 
 
 def _refuse(message: Message) -> Message | None:
@@ -149,39 +158,57 @@ def _object(arguments: str) -> str:
 # -- calls and results
 
 
-def _pair(messages: Iterator[Message]) -> Iterator[Message]:
-    """Each assistant message with calls, then its results; everything else in its old order."""
-    waiting = list(messages)
-    used: set[str] = set()
+@attrs.define
+class _Pairing:
+    """A history being put in order. ``settled``: every call so far has its result, so more may follow."""
+
+    source: list[Message] = attrs.field(factory=list)
+    out: list[Message] = attrs.field(factory=list)
+    used: set[str] = attrs.field(factory=set)  # call ids
+    settled: bool = True
+
+
+def _paired(messages: list[Message], memo: Memo) -> list[Message]:
+    """Each assistant message with calls, then its results; everything else in its old order.
+
+    Goes on from the last history, if this one begins with it and nothing in it was left open.
+    """
+    last: _Pairing = memo.kept.get("paired") or _Pairing()
+    known = len(last.source)
+    if not last.settled or shared(last.source, messages) < known:
+        last, known = _Pairing(), 0
+    pairing = _Pairing(messages, list(last.out), set(last.used))
     taken: set[int] = set()  # positions of results that stand with their calls already
-    for at, message in enumerate(waiting):
-        if message["role"] == "tool":
-            continue
-        calls = tool_calls(message) if message["role"] == "assistant" else []
-        if not calls:
-            yield message
-            continue
-        results = [_result_for(call, waiting, at, taken) for call in calls]
-        ids = [_unique(call["id"], used) for call in calls]
-        yield _renamed(message, ids)
-        yield from ({**result, "call": ident} for result, ident in zip(results, ids, strict=True))
+    for at in range(known, len(messages)):
+        _pair(pairing, at, taken)
+    memo.kept["paired"] = pairing
+    return list(pairing.out)
 
 
-def _result_for(call: Block, messages: list[Message], after: int, taken: set[int]) -> Message:
+def _pair(pairing: _Pairing, at: int, taken: set[int]) -> None:
+    message = pairing.source[at]
+    if message["role"] == "tool":
+        return
+    calls = tool_calls(message) if message["role"] == "assistant" else []
+    found = [_result_for(call, pairing.source, at, taken) for call in calls]
+    ids = [_unique(call["id"], pairing.used) for call in calls]
+    pairing.settled = pairing.settled and None not in found
+    pairing.out.append(_renamed(message, calls, ids))
+    results = (result or no_result(call) for result, call in zip(found, calls, strict=True))
+    pairing.out.extend(map(_answering, results, ids))
+
+
+def _result_for(call: Block, messages: list[Message], after: int, taken: set[int]) -> Message | None:
     """The first result for the call that stands after it, before its id is used for another call."""
     for at in range(after + 1, len(messages)):
         message = messages[at]
-        if message["role"] == "tool" and message["call"] == call["id"] and at not in taken:
-            taken.add(at)
-            return message
-        if any(other["id"] == call["id"] for other in tool_calls_of(message)):
+        if message["role"] == "tool":
+            if message["call"] == call["id"] and at not in taken:
+                taken.add(at)
+                return message
+        elif message["role"] == "assistant" and any(c["id"] == call["id"] for c in tool_calls(message)):
             break
-    return no_result(call)
-
-
-def tool_calls_of(message: Message) -> list[Block]:
-    """Tool calls of any message; only an assistant has some."""
-    return tool_calls(message) if message["role"] == "assistant" else []
+    return None
 
 
 def no_result(call: Block) -> Message:
@@ -197,17 +224,26 @@ def no_result(call: Block) -> Message:
 
 def _unique(ident: str, used: set[str]) -> str:
     """``ident``, or with ``-2``, ``-3``, ... if it was used before."""
-    base = ident or "call"
-    candidates = (base if n == 1 else f"{base}-{n}" for n in range(1, len(used) + 2))
-    found = next(candidate for candidate in candidates if candidate not in used)
+    base = found = ident or "call"
+    number = 1
+    while found in used:
+        number += 1
+        found = f"{base}-{number}"
     used.add(found)
     return found
 
 
-def _renamed(message: Message, ids: list[str]) -> Message:
+def _renamed(message: Message, calls: list[Block], ids: list[str]) -> Message:
+    """The same object if its ids are what they were."""
+    if [call["id"] for call in calls] == ids:
+        return message
     names = iter(ids)
     content = [
         {**block, "id": next(names)} if block["type"] == "tool-call" else block
         for block in message["content"]
     ]
     return {**message, "content": content}
+
+
+def _answering(result: Message, ident: str) -> Message:
+    return result if result["call"] == ident else {**result, "call": ident}

@@ -17,7 +17,7 @@ from dshd.model.adapter import PreparedCall
 from dshd.model.checker import NO_OUTPUT, check
 from dshd.model.errors import ModelError
 from dshd.model.profiles import Profile
-from dshd.model.request import Block, Message, ModelRequest, ToolSpec, tool_calls
+from dshd.model.request import Block, Memo, Message, ModelRequest, ToolSpec, tool_calls
 
 Wire = dict[str, Any]
 MAX_ID = 40  # OpenAI refuses longer call ids
@@ -47,15 +47,37 @@ def body_of(call: PreparedCall, request: ModelRequest) -> Wire:
     return {**body, **request.settings}
 
 
-def wire_messages(request: ModelRequest, profile: Profile) -> list[Wire]:
-    """The checked history, system prompt first."""
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    last_user = max((at for at, m in enumerate(request.messages) if m["role"] == "user"), default=-1)
-    history = [
-        ENCODE[message["role"]](message, profile, at > last_user)
-        for at, message in enumerate(request.messages)
-    ]
-    return [*system, *(_alternating(history) if profile.alternate else history)]
+def wire_messages(request: ModelRequest, profile: Profile) -> orjson.Fragment:
+    """The checked history, system prompt first, as JSON."""
+    loop = _loop_begin(request.messages) if profile.reasoning_back == "tools" else 0
+    past, running = request.messages[:loop], request.messages[loop:]
+    written = [orjson.dumps({"role": "system", "content": request.system})] if request.system else []
+    if profile.alternate:
+        history = [_wire(m, profile, False) for m in past] + [_wire(m, profile, True) for m in running]
+        written += map(orjson.dumps, _alternating(history))
+    else:
+        for messages, in_loop in ((past, False), (running, True)):
+            written += _written(request.memo, messages, profile, in_loop)
+    return orjson.Fragment(b"[" + b",".join(written) + b"]")
+
+
+def _loop_begin(messages: Sequence[Message]) -> int:
+    """Where the running tool loop begins: behind the newest user message."""
+    at = len(messages)
+    while at and messages[at - 1]["role"] != "user":
+        at -= 1
+    return at
+
+
+def _wire(message: Message, profile: Profile, in_loop: bool) -> Wire:
+    return ENCODE[message["role"]](message, profile, in_loop)
+
+
+def _written(memo: Memo, messages: Sequence[Message], profile: Profile, in_loop: bool) -> list[bytes]:
+    def write(message: Message) -> bytes:
+        return orjson.dumps(_wire(message, profile, in_loop))
+
+    return memo.each(("openai", profile, in_loop), messages, write)
 
 
 def _tool(tool: ToolSpec) -> Wire:

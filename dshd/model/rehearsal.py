@@ -146,10 +146,10 @@ def _put(items: list[Item], item: Item) -> None:
 
 def _verb(message: Message) -> str:
     """The verb, as far as it matters here; "" for what nobody said (runtime context, notices)."""
-    verb = message.get("verb")
-    if verb is None and (message.get("source") or {}).get("kind", "user") in {"user", "schedule"}:
-        verb = "followup"
-    return {"steer": "steer", "inject": "inject", None: ""}.get(verb, "followup")
+    if (message.get("source") or {}).get("kind") == "system":
+        return ""
+    verb = message.get("verb") or "followup"
+    return verb if verb in ITEMS else "followup"
 
 
 def _opens(message: Message) -> bool:
@@ -334,11 +334,12 @@ class Rehearsal:
     def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
         """The checked request as JSON."""
         request = check(request)
+        written = request.memo.each("rehearsal", request.messages, orjson.dumps)
         return orjson.dumps(
             {
                 "model": call.model,
                 "system": request.system,
-                "messages": list(request.messages),
+                "messages": orjson.Fragment(b"[" + b",".join(written) + b"]"),
                 "tools": [tool.name for tool in request.tools],
             }
         )

@@ -16,13 +16,15 @@ them; only the rehearsal model reads these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import attrs
 
 Message = dict[str, Any]
 Block = dict[str, Any]
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -34,11 +36,41 @@ class ToolSpec:
     schema: dict[str, Any]
 
 
+class Memo:
+    """What was worked out for a history, kept from one step's request to the next.
+
+    A session's history grows by a few messages a step and is sent whole each time; without this the
+    thousandth step would cost a hundred times the tenth. It goes by identity, so messages must not be
+    changed, and whoever derives the history must keep the same objects. What it holds is as large as the
+    history; drop it when the session is idle.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[Hashable, Any] = {}  # {purpose: what its owner put there}
+
+    def each(self, purpose: Hashable, messages: Sequence[Message], work: Callable[[Message], T]) -> list[T]:
+        """``work`` of each message, done only for those beyond what the last ``messages`` began with."""
+        before, answers = self.kept.get(purpose, ((), []))
+        same = shared(before, messages)
+        answers = [*answers[:same], *map(work, messages[same:])]
+        self.kept[purpose] = (messages, answers)
+        return answers
+
+
+def shared(before: Sequence[Message], now: Sequence[Message]) -> int:
+    """With how many of the same objects both begin."""
+    least = min(len(before), len(now))
+    if all(map(operator.is_, before, now)):  # they differ in length alone: as good as always
+        return least
+    return next(at for at in range(least) if before[at] is not now[at])
+
+
 @attrs.frozen
 class ModelRequest:
     """``messages`` is the surface, oldest first. ``max_tokens`` limits the answer, in tokens.
 
-    ``settings`` are further members for the provider (``temperature``, ...), sent as they are.
+    ``settings`` are further members for the provider (``temperature``, ...), sent as they are. ``memo``
+    makes it cheap to encode a history that has grown; it changes nothing of the bytes.
     """
 
     system: str
@@ -46,6 +78,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     settings: dict[str, Any] = attrs.field(factory=dict)
+    memo: Memo = attrs.field(factory=Memo, eq=False, repr=False)
 
 
 def text_of(blocks: Iterable[Block]) -> str:

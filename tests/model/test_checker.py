@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from dshd.model.errors import ModelError
 from dshd.model.http import Http
 from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile
-from dshd.model.request import ModelRequest, ToolSpec
+from dshd.model.request import Memo, ModelRequest, ToolSpec
 
 Message = dict[str, Any]
 
@@ -149,6 +150,31 @@ def test_checking_twice_changes_nothing_and_checking_does_not_touch_what_it_is_g
         return
     assert check(once) == once
     assert repr(history) == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories, st.lists(st.integers(0, 12), max_size=5), st.sampled_from(["never", "tools", "always"]))
+def test_a_history_that_grows_or_is_replaced_is_encoded_as_if_it_were_new(
+    history: list[Message], ends: list[int], back: Any
+) -> None:
+    """What is kept from one request to the next changes nothing of the bytes."""
+    memo = Memo()
+    prepared = PreparedCall("mock", OpenAI(Http()), "mock", profile=Profile(reasoning_back=back))
+    for end in [*ends, len(history)]:
+        shown = request(user("begin"), *history[:end])
+        kept = attrs.evolve(shown, memo=memo)
+        assert prepared.adapter.encode(prepared, kept) == prepared.adapter.encode(prepared, shown)
+
+
+def test_a_result_that_comes_late_takes_the_place_of_the_one_made_up() -> None:
+    memo = Memo()
+    history = [user("a"), said(call("c1")), user("steer")]
+    assert check(attrs.evolve(request(*history), memo=memo)).messages[2]["is_error"]
+    late = [*history, result("c1")]
+    assert shape(list(check(attrs.evolve(request(*late), memo=memo)).messages)) == [
+        "user", "assistant", "tool c1", "user",
+    ]  # fmt: skip
+    assert not check(attrs.evolve(request(*late), memo=memo)).messages[2]["is_error"]
 
 
 def test_a_right_history_comes_back_equal() -> None:
