@@ -81,7 +81,8 @@ async def _snapshot(run: Run) -> str | None:
     if run.step == 0:
         run.git = await run.services.outside.git(dir)
     now = datetime.fromtimestamp(run.services.now() / 1000).astimezone()
-    text = runtime.snapshot(dir, now, run.git)
+    settings = run.state.settings
+    text = runtime.snapshot(dir, now, run.git, mode=settings.get("mode"), net=bool(settings.get("net")))
     return text if text != run.state.snapshot else None
 
 

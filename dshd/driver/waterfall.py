@@ -7,7 +7,7 @@ with an error (`PLUGIN`), never as a pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -59,14 +59,19 @@ def _merge(so_far: Verdict, name: str, asked: PreStep, answer: PreStep | Reject 
         return attrs.evolve(so_far, deferred=(name, answer.reason, max(LEAST_DEFERRED_S, answer.seconds)))
     if isinstance(answer, PreStep):
         return _passed(so_far, name, asked, answer)
-    ids = tuple(m["id"] for m in asked.messages if answer.messages is None or m["id"] in answer.messages)
-    rejected = (*so_far.rejected, (name, answer.reason, ids))
-    left = tuple(m for m in asked.messages if m["id"] not in ids)
+    gone = [m for m in asked.messages if answer.messages is None or m.get("id") in answer.messages]
+    left = tuple(m for m in asked.messages if m not in gone)
+    rejected = (*so_far.rejected, (name, answer.reason, _ids(gone)))
     return attrs.evolve(so_far, messages=left, rejected=rejected, whole=answer.messages is None)
+
+
+def _ids(messages: Iterable[Any]) -> tuple[str, ...]:
+    """Ids of messages; one that a plugin added in this chain has none yet."""
+    return tuple(m["id"] for m in messages if m.get("id"))
 
 
 def _passed(so_far: Verdict, name: str, asked: PreStep, answer: PreStep) -> Verdict:
     kept = {m.get("id") for m in answer.messages}
-    dropped = tuple(m["id"] for m in asked.messages if m["id"] not in kept)
+    dropped = _ids(m for m in asked.messages if m.get("id") not in kept)
     rejected = so_far.rejected + (((name, "left out by the plugin", dropped),) if dropped else ())
     return attrs.evolve(so_far, messages=tuple(answer.messages), rejected=rejected)
