@@ -176,7 +176,6 @@ class Daemon:
         manager = self._setup.manager
         return {
             **self.hello(),
-            "type": "status",
             "socket": self.places.socket,
             "config": self.places.config,
             "supervisor": "systemd" if manager.there else self._setup.started_by,

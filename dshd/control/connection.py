@@ -21,6 +21,7 @@ States, and what leads from one to the next:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import socket
@@ -100,6 +101,11 @@ class Socket:
 
     async def writable(self) -> None:
         await trio.lowlevel.wait_writable(self._sock)
+
+    def finish(self) -> None:
+        """Nothing more will be sent."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
 
     def is_gone(self) -> bool:
         """Whether the peer has closed, and not only finished sending."""
@@ -201,9 +207,13 @@ class Connection:
             self._refuse(None, Unavailable(f"nothing was said for {HELLO_S:g} s; hanging up"))
 
     async def _linger(self) -> None:
-        """A socket closed with unread bytes resets the peer before it has read why: read them first."""
+        """A socket closed with unread bytes resets the peer before it has read why: so say that this is
+        the end, and read what it still sends."""
         rest = LINGER_BYTES
         with trio.move_on_after(LINGER_S):
+            while self._backlog:
+                await self._changed.wait()
+            self._sock.finish()
             while rest > 0 and (data := await self._sock.receive()):
                 rest -= len(data)
 

@@ -157,8 +157,9 @@ async def _status(call: Call) -> Json:
     sessions = await call.registry.views(True)
     closed = [one for one in sessions if one["state"] == "closed"]
     return {
-        "type": "status",
         **call.room.process.status(),
+        "type": "status",
+        "exit": 0,
         "sessions": [one for one in sessions if one["state"] != "closed"],
         "closed": len(closed),
         "closed_bytes": sum(one["bytes"] or 0 for one in closed),
