@@ -409,6 +409,11 @@ class RealDisk(Disk):
         super().__init__(OsCalls())
 
 
+def new_name(log: Path) -> Path:
+    """What a log is called while it is written anew, before it replaces the old one."""
+    return log.with_name(f".{log.name}.new")
+
+
 # -- telling people -------------------------------------------------------------------------------
 
 

@@ -501,6 +501,12 @@ class MemoryDisk(Disk):
         """Let writes take only ``take`` bytes, without an error."""
         self.calls.faults.append(_Fault("write", path, skip, times, take=take))
 
+    def heal(self) -> None:
+        """No scripted faults, no limits, no hook any more."""
+        self.calls.faults = []
+        self.calls.before = None
+        self.limit()
+
     def limit(self, *, free: int | None = None, files: int | None = None) -> None:
         """Leave room for ``free`` more bytes, and for ``files`` more files; None: no limit."""
         self.calls.capacity = None if free is None else self.calls.used() + free

@@ -25,7 +25,7 @@ import attrs
 from dshd.errors import Damaged
 from dshd.log import fault
 from dshd.log.codec import Event
-from dshd.log.disk import Disk, LogFile, explained
+from dshd.log.disk import Disk, LogFile, explained, new_name
 from dshd.log.reader import scan, survey
 from dshd.log.repair import RepairReport, repair
 from dshd.log.survey import Damage, Region
@@ -93,6 +93,7 @@ def open_log(
     Durability: what is returned or given to ``each`` is on disk, and so is every cut.
     """
     with _told("open", path, disk):
+        disk.unlink(new_name(path))  # left by a crash while the log was copied
         durable = _leave_fault(disk, path)
         file = disk.open_log(path)
         try:
@@ -221,7 +222,7 @@ def _is_foreign(disk: Disk, path: Path, source: LogFile) -> bool:
 
 
 def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int) -> None:
-    new = path.with_name(f".{path.name}.new")
+    new = new_name(path)
     if disk.write_synced(new, pieces) != size:
         disk.unlink(new)
         raise Damaged(

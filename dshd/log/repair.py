@@ -27,7 +27,7 @@ import attrs
 from dshd.errors import Internal, Invalid, Unsupported
 from dshd.log import fault
 from dshd.log.codec import Event, encode, lossless
-from dshd.log.disk import PIECE, Disk, explained
+from dshd.log.disk import PIECE, Disk, explained, new_name
 from dshd.log.reader import read_header, scan, survey
 from dshd.log.survey import Damage, Region
 from dshd.log.vocabulary import FORMAT_VERSION, HEADER, REPAIRED, after, gap_event, why_unsupported
@@ -114,7 +114,7 @@ def _refuse_unknown_format(disk: Disk, path: Path) -> None:
 
 
 def _put(disk: Disk, path: Path, lines: Iterable[bytes]) -> int:
-    new = path.with_name(f".{path.name}.new")
+    new = new_name(path)
     size = disk.write_synced(new, _joined(lines))
     wrong = survey(disk, new).regions
     if wrong:
