@@ -1,0 +1,17 @@
+"""The model room: one call of a language model, from a neutral request to the blocks of its answer.
+
+In reading order:
+
+- `request` and `chunks`: what goes in and what comes out, in dshd's own words;
+- `errors`: the failure codes, all that policy looks at; `failures`: how a provider's refusal becomes one;
+- `checker`: makes any history one that providers take;
+- `blocks`: chunks into the blocks of a message, as two tables;
+- `adapter`: what an adapter is, and what one call is pinned to;
+- `openai_request`, `openai`: the chat-completions dialect, out and in; `sse` and `http` below it;
+- `rehearsal`: the embedded model that is no AI;
+- `profiles`: quirks, by the model's name; `routes`, `discovery`: which model; `credentials`: keys;
+- `retry`: when to try again;
+- `models`: the room's front.
+
+Only `http` (httpx), `credentials` and `rehearsal` (waiting) do IO; everything else is sans-IO.
+"""

@@ -19,14 +19,15 @@ from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile, profile_for
 from dshd.model.rehearsal import Rehearsal
 from dshd.model.request import ModelRequest
-from dshd.model.routes import Ask, Choice, Route, choose_route, find, rehearsal_or_nothing, table_of
+from dshd.model.routes import Ask, Choice, Route, choose_route, find, moved, rehearsal_or_nothing, table_of
 
 
 class Models:
     """``routes``: the config's ``[routes]`` (name to table); ``default``: its ``model``.
 
-    ``env`` is the daemon's environment, ``config_dir`` holds stored keys; ``idle_timeout`` and
-    ``patience`` in s. Making one imports no HTTP library and opens nothing.
+    ``env`` is the daemon's environment, looked at anew for each call (a reload changes it in place);
+    ``config_dir`` holds stored keys; ``idle_timeout`` and ``patience`` in s. Making one imports no HTTP
+    library and opens nothing.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Models:
         idle_timeout: float = 300.0,
         patience: float = 6 * 3600.0,
     ) -> None:
-        self._env = env or {}
+        self._env: Mapping[str, str] = {} if env is None else env
         self._config_dir = config_dir
         self._http = Http()
         self._adapters: dict[str, Adapter] = {"rehearsal": Rehearsal(), "openai": OpenAI(self._http)}
@@ -57,11 +58,16 @@ class Models:
 
         Raises `NotConfigured` and changes nothing if a route's ``profile`` has a flag that doesn't exist.
         """
-        table = table_of(routes, self._env)
+        table = table_of(routes)
         for route in table.values():
             _check_profile(route)
-        self.routes, self.default = table, default
+        self._table, self.default = table, default
         self._idle_timeout, self._patience = idle_timeout, patience
+
+    @property
+    def routes(self) -> dict[str, Route]:
+        """All routes by name, where the environment puts them now."""
+        return {name: moved(route, self._env) for name, route in self._table.items()}
 
     def prepare_call(self, ref: str, *, patience: float | None = None) -> PreparedCall:
         """Pins everything one call needs. `ModelError` ``NO_ADAPTER`` or ``MISSING_CREDENTIAL``.

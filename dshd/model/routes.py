@@ -81,7 +81,7 @@ SCALARS = (
 )
 
 
-def route_of(name: str, table: object, env: Mapping[str, str]) -> Route:
+def route_of(name: str, table: object) -> Route:
     """The route that the config's table (a mapping, or an object with those fields) describes.
 
     Fields that are absent or None keep the built-in route's value. A route that names where its key is
@@ -99,7 +99,7 @@ def route_of(name: str, table: object, env: Mapping[str, str]) -> Route:
         said["api_key_command"] = tuple(said["api_key_command"])
     if attrs.has(type(said.get("price"))):
         said["price"] = attrs.asdict(said["price"])
-    return moved(attrs.evolve(base, **said, fallback=tuple(_get(table, "fallback") or ())), env)
+    return attrs.evolve(base, **said, fallback=tuple(_get(table, "fallback") or ()))
 
 
 def _get(table: object, key: str) -> Any:
@@ -131,10 +131,9 @@ def ollama_url(host: str) -> str:
     return f"{scheme}://{authority}{port}/v1"
 
 
-def table_of(config: Mapping[str, object] | None, env: Mapping[str, str]) -> dict[str, Route]:
+def table_of(config: Mapping[str, object] | None) -> dict[str, Route]:
     """All routes: the config's ``[routes]`` over the built-in ones."""
-    configured = {name: route_of(name, table, env) for name, table in (config or {}).items()}
-    return {**{name: moved(route, env) for name, route in BUILT_IN.items()}, **configured}
+    return {**BUILT_IN, **{name: route_of(name, table) for name, table in (config or {}).items()}}
 
 
 def env_names(routes: Mapping[str, Route]) -> set[str]:

@@ -120,7 +120,7 @@ def test_ollamas_address_may_leave_things_out(host: str, url: str) -> None:
 
 
 def test_a_configured_table_changes_single_fields_of_a_built_in_route() -> None:
-    got = route_of("deepseek", {"model": "deepseek-v4-pro"}, {})
+    got = route_of("deepseek", {"model": "deepseek-v4-pro"})
     assert (got.model, got.base_url, got.key_required) == (
         "deepseek-v4-pro",
         BUILT_IN["deepseek"].base_url,
@@ -129,28 +129,39 @@ def test_a_configured_table_changes_single_fields_of_a_built_in_route() -> None:
 
 
 def test_a_route_needs_a_key_if_it_names_one_and_a_moved_one_does_not() -> None:
-    assert route_of("x", {"adapter": "openai", "api_key_env": "K"}, {}).key_required
-    assert not route_of("x", {"adapter": "openai"}, {}).key_required
-    assert not route_of("openai", {"base_url": "http://x"}, {}).key_required
-    assert route_of("openai", {"base_url": "http://x", "api_key_file": "f"}, {}).key_required
+    assert route_of("x", {"adapter": "openai", "api_key_env": "K"}).key_required
+    assert not route_of("x", {"adapter": "openai"}).key_required
+    assert not route_of("openai", {"base_url": "http://x"}).key_required
+    assert route_of("openai", {"base_url": "http://x", "api_key_file": "f"}).key_required
 
 
 def test_a_configured_address_wins_over_the_variable() -> None:
     env = {"OPENAI_BASE_URL": "http://env/v1"}
-    assert table_of({"openai": {"base_url": "http://config"}}, env)["openai"].base_url == "http://config"
-    assert table_of({}, env)["openai"].base_url == "http://env/v1"
-    assert table_of({"openai": {"model": "m"}}, env)["openai"].model == "m"
+    assert (
+        Models({"openai": {"base_url": "http://config"}}, env=env).routes["openai"].base_url
+        == "http://config"
+    )
+    assert Models({}, env=env).routes["openai"].base_url == "http://env/v1"
+    assert Models({"openai": {"model": "m"}}, env=env).routes["openai"].model == "m"
+
+
+def test_the_environment_is_looked_at_when_it_is_needed() -> None:
+    env: dict[str, str] = {}
+    models = Models(env=env)
+    env.update(OPENAI_BASE_URL="http://env/v1", DEEPSEEK_API_KEY="k")
+    assert models.routes["openai"].base_url == "http://env/v1"
+    assert models.prepare_call("deepseek").credentials.present()
 
 
 def test_the_variables_that_routes_read_are_known() -> None:
-    routes = table_of({"x": {"adapter": "openai", "api_key_env": "X_KEY"}}, {})
+    routes = table_of({"x": {"adapter": "openai", "api_key_env": "X_KEY"}})
     assert env_names(routes) == {
         "X_KEY", "DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OLLAMA_HOST",
     }  # fmt: skip
 
 
 def test_a_reference_may_name_another_model_of_a_route() -> None:
-    routes = table_of({}, {})
+    routes = table_of({})
     found = find("ollama/qwen3:8b", routes)
     assert found is not None
     assert (found.name, found.model) == ("ollama", "qwen3:8b")
