@@ -352,24 +352,25 @@ class Follower:
         frames = self._channel.kept(self._next)
         if frames is None:
             return False
+        self._sent_back = trio.Event()
+        self._channel.live[self] = None
         if frames:
             data = b"".join(frame.data for frame in frames if self.chunks or not frame.chunk)
             self.give(data, frames[-1].seq, sum(frame.size for frame in frames))
-        self._sent_back = trio.Event()
-        self._channel.live[self] = None
         return True
 
     # -- called by the channel, synchronously
 
     def give(self, data: bytes, last_seq: int, size: int) -> None:
-        """Lines up to ``last_seq``, ``size`` bytes in the file."""
-        if data:
-            self._sink.write(data)
-        self._next = last_seq + 1
-        self._offset = None if self._offset is None else self._offset + size
-        if self._sink.backlog > KEPT:
+        """Lines up to ``last_seq``, ``size`` bytes in the file. What would be too much is left for the
+        file, piece by piece."""
+        if self._sink.backlog + len(data) > KEPT:
             self._channel.live.pop(self, None)
             self._sent_back.set()
+            return
+        self._sink.write(data)
+        self._next = last_seq + 1
+        self._offset = None if self._offset is None else self._offset + size
 
     def catch_up_resets(self) -> None:
         """Tell of what was withdrawn since we looked, if we had told it."""
