@@ -576,11 +576,12 @@ def near(word: str, known: Iterable[str], most: int = 3) -> list[str]:
     """
     limit = max(1, len(word) // 3)
     ranked = sorted((*_distances(word.lower(), name.lower()), name) for name in known)
-    return [name for start, whole, name in ranked if start <= limit or whole <= limit][:most]
+    return [name for start, whole, _longer, name in ranked if start <= limit or whole <= limit][:most]
 
 
-def _distances(word: str, name: str) -> tuple[int, int]:
-    """Edits from ``word`` to the nearest beginning of ``name`` at least 2 long, and to all of it."""
+def _distances(word: str, name: str) -> tuple[int, int, int]:
+    """Edits from ``word`` to the nearest beginning of ``name`` at least 2 long, and to all of it; and how
+    different their lengths are."""
     row = list(range(len(name) + 1))
     before: list[int] = row
     for i, a in enumerate(word, 1):
@@ -590,7 +591,7 @@ def _distances(word: str, name: str) -> tuple[int, int]:
             if i > 1 and j > 1 and a == name[j - 2] and word[i - 2] == b:
                 best = min(best, older[j - 2] + 1)  # two letters swapped are one slip
             row.append(best)
-    return min(row[min(2, len(name)) :]), row[-1]
+    return min(row[min(2, len(name)) :]), row[-1], abs(len(name) - len(word))
 
 
 # ---------------------------------------------------------------- durations and times

@@ -127,6 +127,7 @@ def inherited(descriptor: int) -> socket.socket:
     sock.set_inheritable(False)
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM or not listens:
+        sock.close()
         raise Conflict(f"descriptor {descriptor} is not a listening Unix stream socket")
     return sock
 
