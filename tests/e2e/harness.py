@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ class Home:
         (self.path / "config.toml").write_text(config)
         self.socket = self.path / "run" / "dshd.sock"
         self.state = self.path / "state"
+        self.children: list[subprocess.Popen[Any]] = []
         self.env = {
             "HOME": str(self.path / "home"),
             "PATH": f"{PROGRAMS}:/usr/local/bin:/usr/bin:/bin",
@@ -55,11 +56,12 @@ class Home:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.ctl("daemon", "stop", "--timeout", "10", timeout=15)
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for child in self.children:
+            child.kill()
+            child.communicate()
         shutil.rmtree(self.path, ignore_errors=True)
 
     # -- the programs
@@ -103,7 +105,7 @@ class Home:
 
     def popen(self, *args: str, **more: Any) -> subprocess.Popen[str]:
         """``dshctl ARGS`` in the background."""
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [str(PROGRAMS / "dshctl"), *args],
             env=self.env,
             cwd=self.work,
@@ -113,16 +115,20 @@ class Home:
             text=True,
             **more,
         )
+        self.children.append(child)
+        return child
 
     def start(self) -> subprocess.Popen[bytes]:
         """``dshd`` in the foreground of nobody; returns when it is ready."""
-        daemon = subprocess.Popen(
-            [str(PROGRAMS / "dshd")],
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(self.path / "stderr").open("ab"),
-        )
+        with (self.path / "stderr").open("ab") as stderr:
+            daemon = subprocess.Popen(
+                [str(PROGRAMS / "dshd")],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        self.children.append(daemon)
         eventually(lambda: self.answers() or daemon.poll() is not None, what="dshd gets ready")
         assert daemon.poll() is None, (self.path / "stderr").read_text()
         return daemon
@@ -151,6 +157,10 @@ class Home:
         lines = (self.state / "sessions" / one / "log.jsonl").read_bytes().split(b"\n")[:-1]
         events = [json.loads(line) for line in lines]
         return [event for event in events if type in (None, event["type"])]
+
+    def said(self, session: str | None = None) -> list[Json]:
+        """The ``user/message`` events of what was sent, without the notes of the daemon's own."""
+        return [e for e in self.log(session, "user/message") if e["data"]["source"]["kind"] != "system"]
 
     def wait_event(self, type: str, n: int = 1, session: str | None = None) -> Json:
         """The ``n``-th event of that type, as soon as it is in the log."""
@@ -191,11 +201,3 @@ def running(needle: str) -> list[int]:
 def texts(events: Sequence[Json]) -> list[str]:
     """The texts of ``user/message`` events."""
     return ["".join(b.get("text", "") for b in event["data"]["content"]) for event in events]
-
-
-@contextlib.contextmanager
-def stopped(process: subprocess.Popen[bytes], sig: int = signal.SIGTERM) -> Iterator[None]:
-    """Send the signal; the process must have ended when the block is left."""
-    process.send_signal(sig)
-    yield
-    process.wait(TIMEOUT)

@@ -1,8 +1,8 @@
 """A model server for the end-to-end tests: real HTTP, chat completions, answers as the test wrote them.
 
 What it answers stands in the conversation. The newest user message with ``@script`` holds a JSON list; answer
-number N, counted in assistant messages after it, is the list's item N (after the last: ``end of script``).
-Without a script it answers ``echo: `` and the last user text.
+number N, counted in assistant messages after it, is the list's item N. Without a script, and after its last
+item, it answers ``echo: `` and the last text that somebody said.
 
 An item may have ``text``; ``tools``, a list of ``{name, arguments}``; ``delay``, seconds before the first
 byte; ``gate``, a name: the answer waits until the test opens it (`Model.open`); ``status``, ``headers`` and
@@ -43,13 +43,16 @@ def text_of(message: Json) -> str:
 
 def next_item(messages: list[Json]) -> Json:
     """What the conversation says is next."""
+    said = [text_of(m) for m in messages if m["role"] == "user"]
+    said = [text for text in said if not text.startswith("Runtime context")]
     for at, message in reversed(list(enumerate(messages))):
         text = text_of(message)
         if message["role"] == "user" and "@script" in text:
-            items, _ = json.JSONDecoder().raw_decode(text.partition("@script")[2].lstrip())
+            items: list[Json] = json.JSONDecoder().raw_decode(text.partition("@script")[2].lstrip())[0]
             step = sum(m["role"] == "assistant" for m in messages[at:])
-            return items[step] if step < len(items) else {"text": "end of script"}
-    said = [text_of(m) for m in messages if m["role"] == "user"]
+            if step < len(items):
+                return items[step]
+            break
     return {"text": f"echo: {said[-1] if said else ''}"}
 
 

@@ -27,11 +27,16 @@ class Rpc:
     def __init__(self, path: Path, timeout: float = 30, **hello: Any) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
-        self._socket.connect(str(path))
         self._lines = self._socket.makefile("rb")
-        self._kept: deque[Json] = deque()
+        self._kept: deque[Json] = deque()  # notifications
+        self._answers: dict[int, Json] = {}  # to requests that nobody has taken the answer of yet
         self._id = 0
-        self.hello = self.call("daemon.hello", protocol=1, client="test", **hello)
+        try:
+            self._socket.connect(str(path))
+            self.hello = self.call("daemon.hello", protocol=1, client="test", **hello)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Rpc:
         return self
@@ -51,17 +56,24 @@ class Rpc:
         return self._id
 
     def take(self, id: int) -> Any:
-        while True:
+        while id not in self._answers:
             message = self._read()
-            if message.get("id") != id:
+            if "method" in message:
                 self._kept.append(message)
-            elif "error" in message:
-                raise RpcError(message["error"])
             else:
-                return message["result"]
+                self._answers[message["id"]] = message
+        answer = self._answers.pop(id)
+        if "error" in answer:
+            raise RpcError(answer["error"])
+        return answer["result"]
 
     def call(self, method: str, **params: Any) -> Any:
         return self.take(self.post(method, **params))
+
+    def result(self, message: str) -> Json:
+        """How that message ended, as soon as it has."""
+        (one,) = self.call("session.wait", messages=[message])["results"]
+        return dict(one)
 
     def events(self) -> Iterator[Json]:
         """Notifications as they come: ``{method, params}``. Ends when the daemon hangs up."""

@@ -74,7 +74,7 @@ def test_kill_9_during_a_tool_leaves_a_log_that_says_what_is_known(home: Home, m
     home.start()
     home.ok("wait", second)
     assert home.ctl("wait", first).returncode == 14
-    unknown, untouched = [answer_of(e) for e in home.log(type="tool/result")]
+    unknown, untouched = [answer_of(e).lower() for e in home.log(type="tool/result")]
     assert "started, outcome unknown; check before repeating" in unknown
     assert "not started; safe to repeat" in untouched
     ends = [e["data"] for e in home.log(type="turn/end")]
@@ -82,7 +82,7 @@ def test_kill_9_during_a_tool_leaves_a_log_that_says_what_is_known(home: Home, m
         ("interrupted", True),
         ("completed", False),
     ]
-    assert texts(home.log(type="user/message"))[-1] == "second"
+    assert texts(home.said())[-1] == "second"
     assert home.ctl("fsck").returncode == 0
 
 
@@ -163,7 +163,7 @@ def test_a_git_hook_starts_a_daemon_that_keeps_nothing_of_git(home: Home, model:
 
     home.ok("wait")
     (result,) = home.log(type="tool/result")
-    assert answer_of(result).split() == ["clean", str(home.work)]
+    assert answer_of(result).split()[:2] == ["clean", str(home.work)]
     daemon = the_daemon(home)
     assert os.readlink(f"/proc/{daemon}/cwd") == "/"
     environ = Path(f"/proc/{daemon}/environ").read_bytes().split(b"\0")

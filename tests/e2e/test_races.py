@@ -28,9 +28,9 @@ def test_a_send_in_the_instant_a_turn_ends_is_answered(home: Home, model: Model)
             seen(("assistant/message", "step/end", "turn/end")[n % 3])
             verb = ("followup", "steer")[n % 2]
             sent = sender.call("session.send", session=session, verb=verb, text=f"b{n}")
-            result = waiter.call("session.wait", messages=[sent["message"]])
+            result = waiter.result(sent["message"])
             assert (result["outcome"], result["text"]) == ("completed", f"echo: b{n}")
-    said = Counter(texts(home.log(session, "user/message")))
+    said = Counter(texts(home.said(session)))
     assert said == Counter([f"{which}{n}" for which in "ab" for n in range(TIMES)])
 
 
@@ -41,10 +41,10 @@ def test_64_senders_at_once_are_64_messages_each_answered_once(home: Home, model
         ids = list(pool.map(lambda n: home.ok("followup", "-s", "busy", f"m{n}"), range(64)))
     assert len(set(ids)) == 64
     home.ok("wait", "-s", "busy", timeout=60)
-    order = texts(home.log(session, "user/message"))
+    order = texts(home.said(session))
     assert sorted(order) == sorted(f"m{n}" for n in range(64))
     assert len(home.log(session, "turn/start")) == 64
-    assert [e["data"]["id"] for e in home.log(session, "user/message")] == inserted(home, session)
+    assert [e["data"]["id"] for e in home.said(session)] == inserted(home, session)
 
 
 def inserted(home: Home, session: str) -> list[str]:
@@ -66,7 +66,7 @@ def test_64_senders_with_one_key_are_one_message(home: Home, model: Model) -> No
     assert len({r["message"] for r in receipts}) == 1
     assert Counter(r["duplicate"] for r in receipts) == {True: 63, False: 1}
     home.ok("wait", "-s", "keyed")
-    assert texts(home.log(type="user/message")) == ["once"]
+    assert texts(home.said()) == ["once"]
 
 
 def test_a_used_key_refuses_another_text(home: Home, model: Model) -> None:
@@ -89,12 +89,11 @@ def test_abort_and_send_in_one_breath_follow_the_order_of_the_log(home: Home, mo
                 home.wait_event("tool/call", n // 10 + 1, session)
             else:
                 model.wait_requests(asked + 1)
-            order = (aborter, sender) if n % 2 else (sender, aborter)
+            message = {"verb": "followup", "text": script({"text": f"m{n}"})}
+            breath = [(aborter, "session.abort", {}), (sender, "session.send", message)]
             posted = {
-                client: client.post("session.abort", session=session)
-                if client is aborter
-                else client.post("session.send", session=session, verb="followup", text=f"m{n}")
-                for client in order
+                client: client.post(method, session=session, **params)
+                for client, method, params in breath[:: n % 2 or -1]
             }
             sent = sender.take(posted[sender])
             aborter.take(posted[aborter])
@@ -102,9 +101,9 @@ def test_abort_and_send_in_one_breath_follow_the_order_of_the_log(home: Home, mo
             if sent["seq"] < aborted_at:
                 assert home.json("wait", sent["message"], exit=18)
                 waiter.call("session.wake", session=session)
-            result = waiter.call("session.wait", messages=[sent["message"]])
-            assert (result["outcome"], result["text"]) == ("completed", f"echo: m{n}"), n
-            assert waiter.call("session.wait", messages=[running["message"]])["outcome"] == "aborted"
+            result = waiter.result(sent["message"])
+            assert (result["outcome"], result["text"]) == ("completed", f"m{n}"), n
+            assert waiter.result(running["message"])["outcome"] == "aborted"
     ends = [e["data"]["reason"] for e in home.log(session, "turn/end")]
     assert ends == ["aborted", "completed"] * TIMES
     assert home.log(session, "turn/start")[-1]["data"]["turn"] == 2 * TIMES

@@ -35,7 +35,7 @@ def test_each_verb_is_taken_where_it_belongs_while_a_tool_runs(home: Home, model
     go(home)
 
     assert home.ok("followup", "--wait", "third") == "echo: third"
-    entered = home.log(type="user/message")
+    entered = home.said()
     assert texts(entered)[1:] == ["use the new fixture", "it is Monday", "second", "third"]
     assert [taken_by(e) for e in entered] == [(1, 1), (1, 2), (1, 2), (2, 1), (3, 1)]
     assert home.ok("answer", first) == "all done"
@@ -64,7 +64,7 @@ def test_ten_quick_steers_are_ten_messages_in_one_step(home: Home, model: Model)
         receipts = [rpc.take(id) for id in sent]
     go(home)
     home.ok("wait")
-    steered = home.log(type="user/message")[1:]
+    steered = home.said()[1:]
     assert {taken_by(event) for event in steered} == {(1, 2)}
     assert texts(steered) == [f"n{n}" for n in range(10)]
     assert len({r["message"] for r in receipts}) == 10
@@ -77,7 +77,7 @@ def test_a_lone_inject_wakes_nobody_and_rides_along(home: Home, model: Model) ->
     assert home.ctl("wait", fact).returncode == 18
     assert len(home.log(type="turn/start")) == 1
     home.ok("followup", "--wait", "what day is it?")
-    assert texts(home.log(type="user/message")) == ["hello", "it is Monday", "what day is it?"]
+    assert texts(home.said()) == ["hello", "it is Monday", "what day is it?"]
 
 
 def test_a_messages_text_is_never_a_command(home: Home, model: Model) -> None:
@@ -88,5 +88,5 @@ def test_a_messages_text_is_never_a_command(home: Home, model: Model) -> None:
         home.ok("steer", word)
     go(home)
     home.ok("wait")
-    assert texts(home.log(type="user/message"))[1:] == ["stop", "abort", "wait", "/clear"]
+    assert texts(home.said())[1:] == ["stop", "abort", "wait", "/clear"]
     assert home.log(type="turn/end")[0]["data"]["reason"] == "completed"
