@@ -14,6 +14,7 @@ unwinds the generators from the inside out, and the connection leaves the pool w
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -165,6 +166,11 @@ class Http:
         import httpx
 
         if self._client is None:
+            for name in (
+                "httpx",
+                "httpcore",
+            ):  # at lower levels they log addresses and headers, keys included
+                logging.getLogger(name).setLevel(logging.WARNING)
             # No limit on connections: how many calls run at once is the driver's to say, and a pool that
             # blocks would look like a slow provider.
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=60)

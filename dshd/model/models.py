@@ -14,7 +14,7 @@ from dshd.model.adapter import Adapter, PreparedCall
 from dshd.model.credentials import Credentials
 from dshd.model.discovery import first_model, ollama_with_tools
 from dshd.model.errors import ModelError
-from dshd.model.http import Http
+from dshd.model.http import Http, place
 from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile, profile_for
 from dshd.model.rehearsal import Rehearsal
@@ -105,12 +105,18 @@ class Models:
         choice = choose_route(explicit, self.default, self.routes, has_key=self.has_key)
         if isinstance(choice, Choice):
             return choice
-        if choice == Ask("ollama") and not (explicit or self.default):
-            found = await ollama_with_tools(self._http, self.routes["ollama"].base_url)
-            if found is None:
-                return rehearsal_or_nothing(client_is_terminal)
-            return Choice(f"ollama/{found}", "a local Ollama has it, and it can call tools")
+        if choice == Ask("ollama"):
+            return await self._ollama(bool(explicit or self.default), client_is_terminal)
         return await self._first_of(self.routes[choice.what])
+
+    async def _ollama(self, named: bool, client_is_terminal: bool) -> Choice:
+        base_url = self.routes["ollama"].base_url
+        found = await ollama_with_tools(self._http, base_url)
+        if found is not None:
+            return Choice(f"ollama/{found}", "a local Ollama has it, and it can call tools")
+        if named:
+            raise NotConfigured(f"no Ollama at {place(base_url)} has a model that can call tools")
+        return rehearsal_or_nothing(client_is_terminal)
 
     async def _first_of(self, route: Route) -> Choice:
         try:

@@ -76,6 +76,8 @@ class Joiner:
     pending: str = ""
 
     def feed(self, text: str) -> str:
+        if text.isascii() and not self.pending:
+            return text
         text = self.pending + text
         self.pending = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
         return clean_text(text[: len(text) - len(self.pending)])
@@ -95,16 +97,16 @@ class Slot:
     wire: int | None = None
     id: str = ""
     name: str = ""
-    text: str = ""  # of a tool call: its arguments so far
+    parts: list[str] = attrs.field(factory=list)  # of a tool call: its arguments so far, but for blank ones
     extra: dict[str, Any] = attrs.field(factory=dict)
     joiner: Joiner = attrs.field(factory=Joiner)
 
     def complete(self) -> bool:
         """Whether the arguments are a whole JSON object already."""
-        if not self.text.rstrip().endswith("}"):
+        if not self.parts or not self.parts[-1].rstrip().endswith("}"):
             return False
         try:
-            return isinstance(loads(self.text), dict)
+            return isinstance(loads("".join(self.parts)), dict)
         except ValueError:
             return False
 
@@ -122,6 +124,7 @@ class Reader:
         self._max_tokens = max_tokens
         self._needs_end = needs_end
         self._events = sse.Decoder()
+        self._out: list[Chunk] = []
         self._noise = 0
         self._bytes = 0
         self._slots: dict[str, Slot] = {}  # {"text", "reasoning": the block}
@@ -139,54 +142,52 @@ class Reader:
         for event in events:
             if self.done:
                 return
-            yield from self._event(event)
+            self._event(event)
+            yield from self._taken()
 
     def close(self) -> Iterator[Chunk]:
         """The stream has ended. Raises `ModelError` if the answer is not whole."""
         if self.done:
             return
-        for event in self._events.close():
-            # an event without its blank line may be cut; only the end mark is believed
-            if event.data.strip() == "[DONE]":
-                yield from self._end()
-                return
+        # an event without its blank line may be cut; only the end mark is believed
+        ended = any(event.data.strip() == "[DONE]" for event in self._events.close())
         if not self._bytes:
             raise ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty stream")
-        if self._needs_end or self._finish is None:
-            raise ModelError(
-                "STREAM_CLOSED", f"{self._where} closed the stream before the answer was complete"
-            )
-        yield from self._end()
+        if not ended and (self._needs_end or self._finish is None):
+            why = f"{self._where} closed the stream before the answer was complete"
+            raise ModelError("STREAM_CLOSED", why)
+        self._end()
+        yield from self._taken()
 
     def whole(self, answer: dict[str, Any]) -> Iterator[Chunk]:
         """An answer that came in one piece, from a server that doesn't stream."""
         for choice in answer.get("choices") or []:
             if isinstance(choice, dict):
                 choice.setdefault("delta", choice.get("message"))
-        yield from self._object("", answer)
-        yield from self._end()
+        self._object("", answer)
+        self._end()
+        yield from self._taken()
 
-    # -- one event
+    def _taken(self) -> list[Chunk]:
+        out, self._out = self._out, []
+        return out
 
-    def _event(self, event: sse.Event) -> Iterator[Chunk]:
+    # -- one event; what it gives goes to ``_out``
+
+    def _event(self, event: sse.Event) -> None:
         if event.data.strip() == "[DONE]":
-            yield from self._end()
-            return
+            return self._end()
         try:
             parsed = loads(event.data)
         except ValueError:
             parsed = None
         if isinstance(parsed, dict):
-            yield from self._object(event.name, parsed)
-        else:
-            self._count_noise()
-
-    def _count_noise(self) -> None:
+            return self._object(event.name, parsed)
         self._noise += 1
         if self._noise > MAX_NOISE:
             raise self._malformed("too many lines that aren't JSON")
 
-    def _object(self, name: str, data: dict[str, Any]) -> Iterator[Chunk]:
+    def _object(self, name: str, data: dict[str, Any]) -> None:
         error = _error_in(name, data)
         if error is not None:
             raise broke_off(error, self._where)
@@ -194,40 +195,40 @@ class Reader:
             self._usage = data["usage"]
         choices = data.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            yield from self._choice(choices[0])
+            self._choice(choices[0])
 
-    def _choice(self, choice: dict[str, Any]) -> Iterator[Chunk]:
+    def _choice(self, choice: dict[str, Any]) -> None:
         if choice.get("error"):
             raise broke_off(choice["error"], self._where)
         delta = choice.get("delta")
         if isinstance(delta, dict):
-            yield from self._delta(delta)
+            self._delta(delta)
         if isinstance(choice.get("finish_reason"), str) and choice["finish_reason"]:
             self._finish = choice["finish_reason"]
 
-    def _delta(self, delta: dict[str, Any]) -> Iterator[Chunk]:
+    def _delta(self, delta: dict[str, Any]) -> None:
         thought, said = _parts(delta.get("content"))
         reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning")) or thought
-        yield from self._say("reasoning", reasoning)
-        yield from self._say("text", said or _text(delta.get("refusal")))
-        for entry in delta.get("tool_calls") or []:
+        self._say("reasoning", reasoning)
+        self._say("text", said or _text(delta.get("refusal")))
+        for entry in delta.get("tool_calls") or ():
             if isinstance(entry, dict):
-                yield from self._call(entry)
+                self._call(entry)
         if isinstance(delta.get("function_call"), dict):
-            yield from self._call({"index": 0, "function": delta["function_call"]})
+            self._call({"index": 0, "function": delta["function_call"]})
 
-    def _say(self, kind: Kind, text: str) -> Iterator[Chunk]:
+    def _say(self, kind: Kind, text: str) -> None:
         if not text:
             return
         slot = self._slots.get(kind)
         if slot is None:
             slot = self._slots[kind] = self._new(kind)
-            yield BlockStart(slot.index, kind)
+            self._out.append(BlockStart(slot.index, kind))
         text = slot.joiner.feed(text)
         if text:
-            yield TextDelta(slot.index, text) if kind == "text" else ReasoningDelta(slot.index, text)
+            self._out.append(DELTA[kind](slot.index, text))
 
-    def _call(self, entry: dict[str, Any]) -> Iterator[Chunk]:
+    def _call(self, entry: dict[str, Any]) -> None:
         function = entry.get("function")
         function = function if isinstance(function, dict) else {}
         ident, name = _text(entry.get("id")), _text(function.get("name"))
@@ -235,23 +236,22 @@ class Reader:
         slot = self._slot_of(entry.get("index"), ident, name, arguments)
         if slot is None:
             slot = self._new("tool-call")
-            slot.wire = entry.get("index")
+            slot.wire, slot.id, slot.name = entry.get("index"), ident, name
             self._calls.append(slot)
-            slot.id, slot.name = ident, name
-            yield BlockStart(slot.index, "tool-call", ident or None, name or None)
-            ident = name = ""
+            self._out.append(BlockStart(slot.index, "tool-call", ident or None, name or None))
         if isinstance(entry.get("extra_content"), dict):
             slot.extra["extra_content"] = entry["extra_content"]
-        yield from self._call_delta(slot, ident, name, arguments)
+        self._call_delta(slot, ident, name, arguments)
 
-    def _call_delta(self, slot: Slot, ident: str, name: str, arguments: str) -> Iterator[Chunk]:
+    def _call_delta(self, slot: Slot, ident: str, name: str, arguments: str) -> None:
         ident = ident if ident != slot.id else ""
         name = name if name != slot.name else ""
         slot.id, slot.name = ident or slot.id, name or slot.name
         arguments = slot.joiner.feed(arguments)
-        slot.text += arguments
+        if arguments.strip():
+            slot.parts.append(arguments)
         if arguments or ident or name:
-            yield ToolCallDelta(slot.index, arguments, ident or None, name or None)
+            self._out.append(ToolCallDelta(slot.index, arguments, ident or None, name or None))
 
     def _slot_of(self, wire: object, ident: str, name: str, arguments: str) -> Slot | None:
         """The call that a fragment belongs to; None if it begins a new one."""
@@ -272,27 +272,27 @@ class Reader:
 
     # -- the end
 
-    def _end(self) -> Iterator[Chunk]:
+    def _end(self) -> None:
         if self._finish in BROKEN:
             raise ModelError(BROKEN[self._finish], f"{self._where} broke off: {self._finish}")
         if not self._slots and not self._calls and FINISH.get(self._finish or "") != "content-filter":
             raise ModelError("EMPTY_RESPONSE", f"{self._where} finished without an answer")
         for slot in sorted([*self._slots.values(), *self._calls], key=lambda slot: slot.index):
-            yield from self._close_slot(slot)
+            self._close_slot(slot)
         if self._usage is not None:
-            yield Usage(usage_of(self._usage))
+            self._out.append(Usage(usage_of(self._usage)))
+        self._out.append(Finish(self._reason()))
         self.done = True
-        yield Finish(self._reason())
 
-    def _close_slot(self, slot: Slot) -> Iterator[Chunk]:
+    def _close_slot(self, slot: Slot) -> None:
         owed = slot.joiner.end()
         if slot.kind == "tool-call":
-            if not (slot.text + owed).strip():
+            if not slot.parts and not owed:
                 owed = "{}"
-            slot.text += owed
+            slot.parts.append(owed)
         if owed:
-            yield DELTA[slot.kind](slot.index, owed)
-        yield BlockEnd(slot.index, slot.extra or None)
+            self._out.append(DELTA[slot.kind](slot.index, owed))
+        self._out.append(BlockEnd(slot.index, slot.extra or None))
 
     def _reason(self) -> Reason:
         named = FINISH.get((self._finish or "").lower())

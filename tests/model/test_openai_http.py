@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import socket
 import time
@@ -72,14 +73,17 @@ async def test_borders_of_chunks_do_not_matter(server: Server, size: int) -> Non
     assert await hellos(server, streamed(*pieces)) == ["Hell\u2028\u00f6"]
 
 
-async def test_a_key_goes_into_the_header_and_nowhere_else(server: Server) -> None:
+async def test_a_key_goes_into_the_header_and_nowhere_else(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     server.plays.append(streamed(HELLO))
     models = server.models(api_key_env="MOCK_KEY")
     await ask(models)
     await models.aclose()
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY.encode() not in server.requests[0].body
-    assert KEY not in repr(models.prepare_call("mock")) + repr(models.rows())
+    assert KEY not in repr(models.prepare_call("mock")) + repr(models.rows()) + caplog.text
 
 
 async def test_a_keyless_call_has_no_authorization(server: Server) -> None:

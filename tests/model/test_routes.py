@@ -105,6 +105,13 @@ async def test_an_ollama_without_such_a_model_is_none(server: Server) -> None:
     assert (await choose(terminal=True, OLLAMA_HOST=server.url.removesuffix("/v1"))).ref == "rehearsal"
 
 
+async def test_an_ollama_that_was_asked_for_and_has_no_such_model_is_told(server: Server) -> None:
+    server.plays.append(answer(200, b'{"models":[]}'))
+    with pytest.raises(NotConfigured, match="can call tools"):
+        await choose("ollama", terminal=True, OLLAMA_HOST=server.url.removesuffix("/v1"))
+    assert (await choose("ollama/any")).ref == "ollama/any"
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [
