@@ -30,7 +30,7 @@ BUILT_IN_ROUTES: Final = ("deepseek", "anthropic", "openai", "ollama", "rehearsa
 
 
 def _duration(value: Any, path: Path) -> float:
-    if type(value) in (int, float) and value >= 0:
+    if type(value) in (int, float) and 0 <= value < float("inf"):
         return float(value)
     if not isinstance(value, str):
         raise Wrong(path, "expected a duration, like 90s or 1h30m")
@@ -340,16 +340,20 @@ def _check_prices(config: Config) -> None:
         ("budget", "day_cost"): config.budget.day_cost,
         ("policy", "day_cost"): config.policy.day_cost,
     }
-    unpriced = [
-        n for n, route in config.routes.items() if route.price is None and not _is_rehearsal(n, route)
-    ]
+    unpriced = [name for name, route in _used_routes(config).items() if not _is_priced(name, route)]
     for path, limit in limits.items():
         if limit and unpriced:
             raise Wrong(path, f'a cost limit needs prices, and route "{unpriced[0]}" has none')
 
 
-def _is_rehearsal(name: str, route: Route) -> bool:
-    return (route.adapter or name) == "rehearsal"
+def _used_routes(config: Config) -> dict[str, Route]:
+    """Those that are configured, and the default one, which may be a built-in one."""
+    default = config.model.default
+    return config.routes if default is None else {default: Route(), **config.routes}
+
+
+def _is_priced(name: str, route: Route) -> bool:
+    return route.price is not None or (route.adapter or name) == "rehearsal"
 
 
 # ---------------------------------------------------------------- where in the text
