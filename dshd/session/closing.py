@@ -57,6 +57,7 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     if s.state.turn and s.state.turn.step_open:
         s.emit("step/end", {"turn": turn.number, "step": turn.step})
     _return_claimed(s, ending)
+    _expire_too_late(s, turn)
     s.emit("turn/end", _turn_end(s, turn, ending))
 
 
@@ -153,6 +154,14 @@ def _must_hold(s: Scratch, message: Any, failed: bool, recovery: bool) -> bool:
     if recovery:
         return bool(message.on_crash == "hold")
     return failed and s.state.receipts[message.id].requeues + 1 >= FAILURES_BEFORE_HELD
+
+
+def _expire_too_late(s: Scratch, turn: OpenTurn) -> None:
+    """``--if-turn N`` holds on: what was not claimed when N ends will never be."""
+    late = inbox.too_late(s.state.queues, turn.number)
+    if late:
+        data = {"cause": "expire", "by": dict(SYSTEM), "turn": turn.number, "ops": inbox.remove_ops(late)}
+        s.emit("inbox/spliced", data)
 
 
 def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:

@@ -30,9 +30,7 @@ _TYPES: Final = (
     "approval/asked approval/answered abort/requested todo/write log/gap log/repaired",
 )
 KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())
-SOON_TYPES: Final = frozenset(
-    ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write")
-)
+SOON_TYPES: Final = frozenset(("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write"))
 
 ON_SURFACE: Final = frozenset(("user/message", "assistant/message", "tool/result"))
 
@@ -58,8 +56,9 @@ class Message:
     ``created``, ``expires`` and ``due`` are Unix ms. ``front`` marks a message that went to the
     head of its queue (redirected, unparking, deferred, ``--first``): later ones of its kind go
     behind it. ``home`` is the queue to which a held message returns. ``then_park`` makes the end
-    of the turn it opens park the session (``interrupt --keep``). ``source.kind`` is one of user,
-    schedule, agent, job, hook, plugin, system.
+    of the turn it opens park the session (``interrupt --keep``). ``if_turn`` is the one turn it is
+    meant for: when that ends first, it expires. ``source.kind`` is one of user, schedule, agent,
+    job, hook, plugin, system.
     """
 
     id: str
@@ -76,6 +75,7 @@ class Message:
     front: bool = False
     home: Queue | None = None
     then_park: bool = False
+    if_turn: int | None = None
     version: int = 1
 
     @property
@@ -125,7 +125,9 @@ class Message:
         )
 
 
-_OPTIONAL: Final = ("key", "expires", "due", "tag", "on_crash", "front", "home", "then_park")
+_OPTIONAL: Final = (
+    "key", "expires", "due", "tag", "on_crash", "front", "home", "then_park", "if_turn",
+)  # fmt: skip
 
 
 def text_block(text: str) -> dict[str, Any]:

@@ -108,10 +108,14 @@ def return_ops(queues: Queues, claimed: Claimed, *, to_held: frozenset[str] = fr
 
 def expired(queues: Queues, now: int) -> list[tuple[Queue, Message]]:
     return [
-        (queue, m)
-        for queue in QUEUES
-        for m in queues[queue]
-        if m.expires is not None and m.expires <= now
+        (queue, m) for queue in QUEUES for m in queues[queue] if m.expires is not None and m.expires <= now
+    ]
+
+
+def too_late(queues: Queues, turn: int) -> list[tuple[Queue, Message]]:
+    """Those that were meant for this turn, or one before it, and still wait."""
+    return [
+        (queue, m) for queue in QUEUES for m in queues[queue] if m.if_turn is not None and m.if_turn <= turn
     ]
 
 

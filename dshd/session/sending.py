@@ -93,9 +93,7 @@ def decide(s: Scratch, send: Send, max_pending: int) -> dict[str, Any]:
     if reopens:
         s.emit("session/reopened", {"by": dict(send.source)})
     _emit(s, send, attrs.evolve(message, front=place.front), place)
-    return views.receipt(
-        s.state, message.id, turn=was_running, redirected=place.redirected, reopened=reopens
-    )
+    return views.receipt(s.state, message.id, turn=was_running, redirected=place.redirected, reopened=reopens)
 
 
 def _say(state: State, send: Send) -> Send:
@@ -114,6 +112,7 @@ def _message(s: Scratch, send: Send) -> Message:
         key=send.key,
         tag=send.tag,
         then_park=send.then_park,
+        if_turn=send.if_turn,
     )
 
 
