@@ -295,7 +295,7 @@ def _claimed(state: State, claimed: inbox.Claimed) -> None:
         state.turn,
         claimed=(*state.turn.claimed, *claimed),
         opener=opener.id if opener else state.turn.opener,
-        then_park=state.turn.then_park or bool(opener and opener.then_park),
+        then_park=opener.id if opener and opener.then_park else state.turn.then_park,
     )
 
 
@@ -317,12 +317,11 @@ def _turn_start(state: State, event: Event) -> None:
     if state.turn is not None:
         raise KeyError(f"turn {state.turn.number} is still open")
     number, retry_of = event.data["turn"], event.data.get("retry_of")
-    members: tuple[str, ...] = ()
+    state.turn = OpenTurn(number, event.time, retry_of=retry_of)
     if retry_of is not None and (ended := state.turns.get(retry_of)) is not None:
-        members = ended.members
-        for id in members:
+        for id in ended.members:
             _attempt_again(state, event, id, number)
-    state.turn = OpenTurn(number, event.time, retry_of=retry_of, members=members)
+        state.turn = attrs.evolve(state.turn, members=ended.members, then_park=ended.then_park)
     state.last_turn, state.woken, state.resume = number, False, None
 
 
@@ -474,7 +473,7 @@ def _park_at_end(state: State, event: Event, turn: OpenTurn) -> None:
     if reason in ("error", "budget"):
         what = error.get("message") if reason == "error" else event.data.get("cause")
         state.parked = Parked(reason, what, event.time, event.seq)
-    elif turn.then_park:
+    elif turn.then_park and not event.data.get("resume") and state.receipts[turn.then_park].ended:
         state.parked = Parked("interrupt", None, event.time, event.seq)
 
 

@@ -43,6 +43,7 @@ class OpenTurn:
 
     ``claimed``: taken out of the inbox, neither entered nor rejected, with their queues.
     ``calls``: those of the open step without a result, in the model's order.
+    ``then_park``: the message at whose turn's end the session parks (``interrupt --keep``).
     ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
     chunk of the attempt that streams, None when nothing streams.
     """
@@ -59,7 +60,7 @@ class OpenTurn:
     chunks_from: int | None = None
     calls: Mapping[str, CallState] = attrs.field(factory=dict)
     abort: Abort | None = None
-    then_park: bool = False
+    then_park: str | None = None
     answer: str = ""
     model: str | None = None
     tools: int = 0
@@ -87,6 +88,7 @@ class EndedTurn:
     unknown: tuple[Mapping[str, str], ...]
     members: tuple[str, ...]
     resume: bool
+    then_park: str | None
 
 
 def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
@@ -105,6 +107,7 @@ def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
         unknown=turn.unknown,
         members=turn.members,
         resume=bool(data.get("resume")),
+        then_park=turn.then_park,
     )
 
 
