@@ -119,8 +119,9 @@ def what_of(call: CallState) -> str:
 def _return_claimed(s: Scratch, ending: Ending) -> None:
     """What was claimed and never entered goes back to the front; see the contract, 6.3.9.
 
-    An abort ends the message that opened the turn (or, if none did, its waking ones); the fold
-    does that at `turn/end`, so here those are simply left claimed. With ``--clear`` all are.
+    An abort ends the message that opened the turn (or, if none did, its waking ones; whoever
+    opened it has entered once a step was open); the fold does that at `turn/end`, so here those
+    are simply left claimed. With ``--clear`` all are.
     """
     turn = s.state.turn
     if turn is None or not turn.claimed:
@@ -145,7 +146,7 @@ def _spared(turn: OpenTurn) -> inbox.Claimed:
         return ()
     if any(m.id == turn.opener for _, m in turn.claimed):
         return tuple(c for c in turn.claimed if c[1].id != turn.opener)
-    if turn.opener is not None:
+    if turn.opener is not None or turn.step:
         return turn.claimed
     return tuple(c for c in turn.claimed if not c[1].wake)
 
