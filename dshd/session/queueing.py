@@ -62,11 +62,18 @@ def move(s: Scratch, how: str, ids: Sequence[str], by: By) -> None:
     found = [waiting(s.state, id) for id in dict.fromkeys(ids)]
     removals = inbox.remove_ops(found)
     for queue in dict.fromkeys(target or q for q, _ in found):
-        mine = [attrs.evolve(m, front=at_head) for q, m in found if (target or q) == queue]
+        mine = [_moved(m, queue, front=at_head) for q, m in found if (target or q) == queue]
         gone = {m.id for _, m in found}
         rest = tuple(m for m in s.state.queues[queue] if m.id not in gone)
         removals.append(splice(queue, insert=mine, before=inbox.head(rest) if at_head else None))
     _emit(s, "move", by, removals)
+
+
+def _moved(message: Message, queue: Queue, *, front: bool) -> Message:
+    """As it stands in its new place; outside of held nothing of its waiting there is left."""
+    if queue == "held":
+        return attrs.evolve(message, front=front)
+    return attrs.evolve(message, front=front, due=None, home=None)
 
 
 def release(s: Scratch, id: str, by: By) -> None:
