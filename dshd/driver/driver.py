@@ -198,4 +198,6 @@ def _end(s: Scratch, run: Run, ending: Ending) -> None:
         open_turn = s.state.turn
     if open_turn.abort is not None:
         ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
+    elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
+        ending = attrs.evolve(ending, resume=not open_turn.step_open)
     close_turn(s, attrs.evolve(ending, results=results))
