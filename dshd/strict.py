@@ -14,7 +14,7 @@ Why not cattrs: it coerces scalars unless told otherwise, does not know `wire.Pa
 from __future__ import annotations
 
 import functools
-import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -84,7 +84,7 @@ def _exactly(kind: type, what: str) -> Check:
 def _number(value: Any, path: Path) -> float:
     if type(value) not in (int, float):
         raise _expected("a number", value, path)
-    if not math.isfinite(value):
+    if not abs(value) <= sys.float_info.max:  # NaN and infinities, and integers beyond all floats
         raise Wrong(path, "expected a finite number")
     return float(value)
 

@@ -202,8 +202,8 @@ class LogFile:
 
     def locate_turn(self, number: int) -> int:
         """The offset of ``turn/start`` of turn ``number``, or of the first later one; else of the end."""
-        later = (offset for offset, match in self._grep(_TURN_START) if int(match[1]) >= number)
-        return next(later, None) or self.size()
+        places = (offset for offset, match in self._grep(_TURN_START) if int(match[1]) >= number)
+        return next(places, self.size())
 
     def last_opening(self, seq: int) -> int | None:
         """The seq of the newest ``session/opened`` up to ``seq``."""

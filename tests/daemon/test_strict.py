@@ -61,6 +61,8 @@ def test_what_fits_is_taken_as_it_is() -> None:
         ({"text": 5}, "text: expected a string, got an integer"),
         ({"text": "x", "flag": 1}, "flag: expected a boolean, got an integer"),
         ({"text": "x", "number": "2"}, "number: expected a number, got a string"),
+        ({"text": "x", "number": 10**400}, "number: expected a finite number"),
+        ({"text": "x", "number": float("nan")}, "number: expected a finite number"),
         ({"text": "x", "number": True}, "number: expected a number, got a boolean"),
         ({"text": "x", "maybe": "5"}, "maybe: expected an integer, got a string"),
         ({"text": "x", "maybe": True}, "maybe: expected an integer, got a boolean"),
