@@ -22,7 +22,7 @@ import trio
 from dshd import paths, wire
 from dshd.driver.port import Services
 from dshd.errors import Conflict, Damaged, Denied, DshError, Invalid, NotFound
-from dshd.log import repair
+from dshd.log import recovery, repair
 from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.log.writer import LogWriter, hop
@@ -320,11 +320,21 @@ class Registry:
             raise Denied("a tool can't reopen sessions.")
         with trio.CancelScope(shield=True):
             await session.drain()
-        session.let_go()
-        del self.loaded[session.id]
+            await self._copy_synced(session)
+            session.let_go()
+            del self.loaded[session.id]
         again = await self.get(session.id)
         await again.start()
         return again, again.show()
+
+    async def _copy_synced(self, session: Session) -> None:
+        """What was synced goes to a new file, read through the descriptor that is still open: the
+        name may be another file's by now, and the old inode's cache may lie."""
+        assert session.ledger is not None
+        writer, path = session.ledger.writer, self.store.log_path(session.id)
+        await self._write(
+            lambda: recovery.reopen_copy(self.disk, path, writer.synced_size, source=writer.file)
+        )
 
     async def _check_free(self, name: str, id: str) -> None:
         for row in await self.rows():
