@@ -93,7 +93,8 @@ def _start(cli: Cli, client: Client, end: float) -> Connection:
     process = spawn(cli, places)
     connection = _wait_ready(client, process, size, end)
     version = client.hello.get("version") or __version__
-    cli.out.say(f"dshctl: started dshd {version}; it stays (dshctl daemon stop).")
+    if cli.announces:
+        cli.out.say(f"dshctl: started dshd {version}; it stays (dshctl daemon stop).")
     return connection
 
 

@@ -29,6 +29,7 @@ class Cli:
         self.socket: str | None = None
         self.timeout: float | None = None  # seconds for the whole command
         self.autostart = os.environ.get("DSHD_AUTOSTART", "1") not in ("0", "no", "off", "false")
+        self.announces = True  # whether starting a daemon is news
         self._client: Client | None = None
 
     @property

@@ -94,6 +94,7 @@ class Chat:
         return self._flush_answer()
 
     def _user_message(self, data: Json, time: int) -> list[str]:
+        self.turn = data.get("turn") or self.turn
         if (data.get("source") or {}).get("via") == "context":
             return []
         if self._opened or self.progress:
@@ -136,6 +137,7 @@ class Chat:
         return self._prose(text_of(data), head, "  ")
 
     def _assistant(self, data: Json, time: int) -> list[str]:
+        before = self._flush_answer()
         lines: list[str] = []
         for block in data.get("content") or ():
             lines += self._block(block)
@@ -145,8 +147,8 @@ class Chat:
         calls = any(block.get("type") == "tool-call" for block in data.get("content") or ())
         if self.progress and not calls:
             self._answer = lines
-            return []
-        return lines
+            return before
+        return before + lines
 
     def _block(self, block: Json) -> list[str]:
         kind, text = block.get("type"), str(block.get("text") or "")
@@ -254,7 +256,7 @@ class Chat:
         ]
 
     def _parked(self, data: Json, time: int) -> list[str]:
-        return [self._rule(f"parked{park_reason(data)}")]
+        return [self._rule(f"parked: {park_reason(data)}")]
 
     # Text.
 

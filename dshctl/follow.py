@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from dshctl import exits, sentences, times
-from dshctl.chat import Chat
+from dshctl.chat import Chat, call_line
 from dshctl.client import Client, Connection, LogLine, Lost, TimedOut, result_of
+from dshctl.output import cut, visible
 from dshd import errors, wire
 
 if TYPE_CHECKING:
@@ -206,10 +207,15 @@ class Watch:
 
 
 class Progress:
-    """What a run says on standard error while it works; on a terminal also what it does just now."""
+    """What a message's turn does, on standard error; on a terminal also what it does just now.
 
-    def __init__(self, cli: Cli, session: str) -> None:
+    Before the message has entered, and after its turn has ended, events are somebody else's and not
+    shown; on a terminal the line that is replaced says what it waits for.
+    """
+
+    def __init__(self, cli: Cli, session: str, message: str) -> None:
         self._out = cli.out
+        self._message = message
         self._chat = Chat(
             cli.out.columns,
             progress=True,
@@ -217,16 +223,30 @@ class Progress:
             limit=cli.out.err.tty,
             session=f" -s {session}",
         )
+        self._ours: int | None = None  # the turn that the message is in
         self._doing = ""
 
     def event(self, _: str, event: Json) -> None:
+        data = event.get("data") or {}
         if event.get("type") == "session/header":
-            self._out.say(f"dshctl: {which_model(event['data'])}")
+            self._out.say(f"dshctl: {which_model(data)}")
+        elif self._is_ours(str(event.get("type")), data):
+            self._ours = data.get("turn")
+        # Every event is fed, for a result needs its call; what came before is not shown.
         lines = self._chat.feed(event)
-        self._transient("")
-        for line in lines:
-            self._out.say(line)
-        self._transient(_doing(event))
+        self._show(lines if self._ours is not None and self._ours == self._chat.turn else [])
+        self._transient(("" if self._ours is not None else "  queued;") + _doing(event))
+
+    def _is_ours(self, kind: str, data: Json) -> bool:
+        """Whether the message enters a turn here, or its turn is gone on with."""
+        if kind == "user/message":
+            return data.get("id") == self._message
+        return kind == "turn/start" and self._ours is not None and data.get("retry_of") == self._ours
+
+    def _show(self, lines: list[str]) -> None:
+        if lines:
+            self._transient("")
+            self._out.say("\n".join(lines))
 
     def done(self) -> None:
         self._transient("")
@@ -236,8 +256,6 @@ class Progress:
         plain = self._out.environ.get("TERM", "dumb") == "dumb"
         if self._out.quiet or not self._out.err.tty or plain or text == self._doing:
             return
-        from dshctl.output import cut, visible
-
         self._doing = text
         self._out.err.write("\r\x1b[K" + cut(visible(text), self._out.columns - 1, self._out.ellipsis))
 
@@ -251,8 +269,6 @@ def which_model(header: Json) -> str:
 def _doing(event: Json) -> str:
     data = event.get("data") or {}
     if event.get("type") == "tool/call":
-        from dshctl.chat import call_line
-
         return f"  {call_line(str(data.get('name')), str(data.get('arguments') or ''))} ..."
     if event.get("type") in ("request/sent", "tool/result"):
         return "  ..."
@@ -263,7 +279,7 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
                tied: bool = False) -> int:  # fmt: skip
     """Wait for a message's end; its answer on standard output. The exit code."""
     params = wire.WaitParams(session=receipt["session"], messages=(receipt["message"],), stay=stay)
-    shown = Progress(cli, str(receipt.get("name") or receipt["session"])) if progress else None
+    shown = Progress(cli, sentences.name_of(receipt), receipt["message"]) if progress else None
     start = place or Place(int(receipt["seq"])) if receipt.get("seq") is not None else Place()
     watch = Watch(
         cli, session=receipt["session"], ends=params, follow=progress, place=start,

@@ -59,14 +59,26 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
-def utf8_locale(environ: Mapping[str, str]) -> bool:
-    """Whether the locale is UTF-8, as the user set it.
+def given_environ(started_with: str = "/proc/self/environ") -> dict[str, str]:
+    """The environment as the user set it.
 
-    Python itself sets LC_CTYPE to C.UTF-8 when it finds the C locale; that isn't the user's word.
+    Python sets LC_CTYPE to C.UTF-8 when it finds the C locale; that isn't the user's word, and no
+    session should take it for that. What the process was started with still stands in /proc.
     """
+    environ = dict(os.environ)
+    if environ.get("LC_CTYPE") == "C.UTF-8":
+        try:
+            with open(started_with, "rb") as file:
+                if b"LC_CTYPE=" not in file.read():
+                    del environ["LC_CTYPE"]
+        except OSError:
+            pass
+    return environ
+
+
+def utf8_locale(environ: Mapping[str, str]) -> bool:
+    """Whether the locale is UTF-8."""
     chosen = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
-    if chosen == environ.get("LC_CTYPE") == "C.UTF-8" and environ.get("LANG", "C") in ("", "C", "POSIX"):
-        return False
     return "utf8" in chosen.lower().replace("-", "")
 
 
@@ -125,7 +137,7 @@ class Out:
 
     def __init__(self, environ: Mapping[str, str] | None = None, *, out: Stream | None = None,
                  err: Stream | None = None) -> None:  # fmt: skip
-        self.environ = os.environ if environ is None else environ
+        self.environ = given_environ() if environ is None else environ
         self.out = out or _stream(sys.stdout)
         self.err = err or _stream(sys.stderr)
         self.json = False

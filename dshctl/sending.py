@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -133,14 +133,14 @@ def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, ru
         net=setting("net", given.get("net")),
         ask=setting("ask", given.get("ask")),
         patience=setting("patience", given.get("patience")),
-        env=environment(given.get("env") or ()),
+        env=environment(cli.out.environ, given.get("env") or ()),
         terminal=cli.terminal,
     )
 
 
-def environment(named: tuple[str, ...]) -> dict[str, str]:
+def environment(environ: Mapping[str, str], named: tuple[str, ...]) -> dict[str, str]:
     """What the session's tools get of ours; values that are not UTF-8 are made so."""
-    taken = paths.session_environment(os.environ, named)
+    taken = paths.session_environment(environ, named)
     return {name: text.clean(os.fsencode(value)).text for name, value in taken.items()}
 
 

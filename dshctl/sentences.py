@@ -169,7 +169,8 @@ def parked(session: Json, now: int) -> str:
     """``parked since 03:12 (budget: $5.00 a turn)``."""
     park = session.get("parked") or {}
     at = f" since {clock(park['at'], now)}" if park.get("at") else ""
-    return f"parked{at}{park_reason(park)}"
+    why = park_reason(park)
+    return f"parked{at}{f' ({why})' if why else ''}"
 
 
 _PARKS: Final = {
@@ -187,7 +188,7 @@ def park_reason(park: Json) -> str:
     words = _PARKS.get(str(by), str(by) if by else "")
     if what and what != by:
         words = f"{words}: {what}" if words else str(what)
-    return f" ({words})" if words else ""
+    return words
 
 
 def abort(got: Json) -> list[str]:
@@ -202,7 +203,7 @@ def _stopped(got: Json) -> str:
         rest = f"; {count(cleared, 'message')} cleared" if cleared else ""
         return f"{name}: nothing is running{rest}."
     started, ended = got.get("started_at"), got.get("ended_at")
-    lasted = f" after {age(ended - started)}" if started and ended else ""
+    lasted = f" after {age(ended - started)}" if started is not None and ended is not None else ""
     killed = f" ({plain(got['doing'])} was killed)" if got.get("doing") else ""
     return f"{name}: stopped turn {turn}{lasted}{killed}."
 
@@ -271,12 +272,12 @@ def doing(session: Json, now: int) -> str:
     return ": ".join(filter(None, (", ".join(parts), now_doing(session, now))))
 
 
-def now_doing(session: Json, now: int) -> str:
+def now_doing(session: Json, now: int, lasts: str = " ({})") -> str:
     """``bash make test (4 min)``."""
     if not session.get("doing"):
         return ""
-    lasts = f" ({since(session['since_at'], now)})" if session.get("since_at") else ""
-    return f"{plain(session['doing'])}{lasts}"
+    age = lasts.format(since(session["since_at"], now)) if session.get("since_at") else ""
+    return f"{plain(session['doing'])}{age}"
 
 
 def plain(doing: Any) -> str:

@@ -22,28 +22,31 @@ def _load(cli: Cli) -> tuple[paths.Places, Any]:
     return places, config.load(places)
 
 
+def _item(places: paths.Places, config: Any, settings: Json | None) -> Json:
+    return {
+        "type": "config",
+        "path": places.config,
+        "exists": os.path.exists(places.config),
+        "routes": sorted(config.routes),
+        "model": config.model.default,
+        "settings": settings,
+    }
+
+
 @command("check", short_help="Is it right?", examples=["dshctl config check && dshctl daemon reload"])
 def check(cli: Cli) -> None:
     """Read the configuration as the daemon would, and say what is wrong (exit 9)."""
     places, config = _load(cli)
-    there = os.path.exists(places.config)
-    routes = sorted(config.routes)
-    cli.out.item({"type": "config", "path": places.config, "exists": there, "routes": routes,
-                  "model": default_route(config)})  # fmt: skip
-    if not there:
+    found = _item(places, config, None)
+    cli.out.item(found)
+    if found["exists"]:
+        cli.out.line(f"{places.config}: right. {_routes(found['routes'])}")
+    else:
         cli.out.line(f"no config at {places.config}; the defaults are right.")
-        return
-    cli.out.line(f"{places.config}: right. {_routes(routes)}")
 
 
 def _routes(routes: list[str]) -> str:
     return f"Routes: {', '.join(routes)}." if routes else "It names no routes; the built-in ones are used."
-
-
-def default_route(config: Any) -> str | None:
-    """The route that the config's `model = "NAME"` names."""
-    found = getattr(config.model, "default", None) or getattr(config.model, "route", None)
-    return str(found) if found else None
 
 
 @command("show", short_help="What holds now.")
@@ -51,9 +54,9 @@ def show(cli: Cli) -> None:
     """Every setting with the value that holds, as TOML-like lines. Keys are never shown."""
     import attrs
 
-    _, config = _load(cli)
+    places, config = _load(cli)
     values: Json = attrs.asdict(config)
-    cli.out.item({"type": "config", **values})
+    cli.out.item(_item(places, config, values))
     for name, value in flat(values):
         cli.out.line(f"{name} = {dump(value)}")
 

@@ -28,20 +28,20 @@ COMMAND = Group(
 @command("start", short_help="Start it, if it isn't there.")
 def start(cli: Cli) -> None:
     """Start the daemon and wait until it is ready. One that runs already is fine."""
-    cli.autostart = True
+    _start(cli)
+
+
+def _start(cli: Cli) -> None:
+    cli.autostart, cli.announces = True, False
     client = cli.client()
     client.connection(start=True)
-    _there(cli, client, "runs")
-
-
-def _there(cli: Cli, client: Client, word: str) -> None:
     hello = client.hello
     cli.out.item(
         {"type": "daemon", "running": True, "version": hello.get("version"), "pid": hello.get("pid")}
     )
     if not cli.out.quiet:
         pid = f", pid {hello['pid']}," if hello.get("pid") else ""
-        cli.out.line(f"dshd {hello.get('version', '?')}{pid} {word}.")
+        cli.out.line(f"dshd {hello.get('version', '?')}{pid} runs.")
 
 
 @command("stop", short_help="End it; running turns get their grace.")
@@ -82,10 +82,7 @@ def _wait_gone(client: Client, pid: int | None) -> None:
 def restart(cli: Cli) -> None:
     """Stop the daemon and start it again. What ran goes on; those who wait notice nothing."""
     _stop(cli)
-    cli.autostart = True
-    client = cli.client()
-    client.connection(start=True)
-    _there(cli, client, "runs")
+    _start(cli)
 
 
 @command("reload", short_help="Read the config again.")

@@ -67,22 +67,20 @@ def lines(cli: Cli, listing: Json, messages: list[Json], now: int) -> Iterator[s
     if messages:
         yield ""
     limit = cli.out.columns - 1 if cli.out.out.tty else None
+    rows = table([row(message, now) for message in messages], limit=limit, ellipsis=cli.out.ellipsis)
     for queue, title in QUEUES:
-        rows = [row(message, now) for message in messages if message["queue"] == queue]
-        if rows:
-            yield title
-            yield from table(rows, limit=limit, ellipsis=cli.out.ellipsis)
+        block = [line for line, message in zip(rows, messages, strict=True) if message["queue"] == queue]
+        yield from [title, *block] if block else []
 
 
 def heading(session: Json, waiting: bool, now: int) -> str:
     """``api: turn 12 runs, step 4, 41 min (bash make test)``."""
     name = sentences.name_of(session)
     if session.get("parked") and waiting:
-        words = sentences.parked(session, now).replace("parked", "PARKED", 1)
-        return f"{name}: {words} (dshctl wake -s {name})"
+        return f"{name}: {_parked(session['parked'], now)} (dshctl wake -s {name})"
     if session.get("phase") in (None, "idle"):
         return f"{name}: idle{'' if waiting else ', nothing queued'}."
-    now_doing = sentences.now_doing(session, now)
+    now_doing = sentences.now_doing(session, now, ", {}")
     doing = f" ({now_doing})" if now_doing else ""
     parts = [f"turn {session.get('turn')} runs"]
     if session.get("step"):
@@ -90,6 +88,12 @@ def heading(session: Json, waiting: bool, now: int) -> str:
     if session.get("turn_started_at"):
         parts.append(since(session["turn_started_at"], now))
     return f"{name}: {', '.join(parts)}{doing}{'' if waiting else '; nothing queued'}"
+
+
+def _parked(park: Json, now: int) -> str:
+    since_when = f" since {clock(park['at'], now)}" if park.get("at") else ""
+    why = sentences.park_reason(park)
+    return f"PARKED{since_when}{f', {why}' if why else ''}"
 
 
 def row(message: Json, now: int) -> tuple[str, ...]:

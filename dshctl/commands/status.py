@@ -8,7 +8,8 @@ import click
 
 from dshctl import exits, sentences
 from dshctl.base import Cli, command
-from dshctl.output import cut, one_line
+from dshctl.commands.show import size_text
+from dshctl.output import cut, one_line, pad, width
 from dshctl.times import age, clock, now_ms, since
 from dshd import wire
 from dshd.errors import Unreachable
@@ -71,12 +72,15 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     head = heading(status, now)
     if not (needs or waits or running):
         return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions)]
+    blocks = [
+        ("needs you", [_need(session, now) for session in needs]),
+        ("waits", [_waiting(session, now) for session in waits]),
+        ("running", [_running(session, now) for session in running]),
+    ]
+    every = [row for _, rows in blocks for row in rows]
     lines = [head, ""]
-    for title, found, words in (
-        ("needs you", needs, _need), ("waits", waits, _waiting), ("running", running, _running),
-    ):  # fmt: skip
-        if found:
-            lines += [title, *_block(cli, [words(session, now) for session in found])]
+    for title, rows in blocks:
+        lines += [title, *_block(cli, rows, every)] if rows else []
     return lines + _tail(status, sessions)
 
 
@@ -100,18 +104,26 @@ def _today(status: Json) -> str:
     return f"  Today {', '.join(parts)}." if parts else ""
 
 
-def _block(cli: Cli, rows: list[tuple[str, str, str]]) -> list[str]:
-    """Name, what, and at the right the command, if it fits beside."""
-    columns, limit = cli.out.columns, cli.out.out.tty
-    names = max(9, *(len(name) for name, _, _ in rows))
-    lines = []
-    for name, what, todo in rows:
-        room = columns - names - 4 - (len(todo) + 2 if todo else 0)
-        shown = cut(what, max(room, 12), cli.out.ellipsis) if limit else what
-        left = f"  {name:<{names}} {shown}"
-        gap = max(2, columns - 1 - len(todo) - len(left))
-        lines.append(f"{left}{' ' * gap}{todo}".rstrip())
-    return lines
+Row = tuple[str, str, str]  # name, what, command
+
+
+def _block(cli: Cli, rows: list[Row], every: list[Row]) -> list[str]:
+    """Name, what, and the command at the right; ``every`` block has them in the same columns."""
+    names = max(9, *(len(name) for name, _, _ in every))
+    beside = [row for row in every if row[2]]
+    whats = max((width(what) for _, what, _ in beside), default=0)
+    if cli.out.out.tty:
+        commands = max((len(todo) for _, _, todo in beside), default=0)
+        whats = max(12, min(whats, cli.out.columns - names - commands - 6))
+    return [_line(cli, row, names, whats) for row in rows]
+
+
+def _line(cli: Cli, row: Row, names: int, whats: int) -> str:
+    name, what, todo = row
+    if todo:
+        what = pad(cut(what, whats, cli.out.ellipsis) if cli.out.out.tty else what, whats)
+    line = f"  {name:<{names}} {what}{f'  {todo}' if todo else ''}"
+    return cut(line, cli.out.columns, cli.out.ellipsis) if cli.out.out.tty and not todo else line
 
 
 def _need(session: Json, now: int) -> tuple[str, str, str]:
@@ -126,7 +138,7 @@ def _need_parked(session: Json, need: Json, now: int) -> tuple[str, str]:
     park = session.get("parked") or {}
     count = park.get("count") or sum((session.get("pending") or {}).values())
     at = f" {clock(park['at'], now)}" if park.get("at") else ""
-    why = sentences.park_reason(park).strip(" ()")
+    why = sentences.park_reason(park)
     return (
         f"parked{at}{f', {one_line(why)}' if why else ''}, {count} wait",
         f"dshctl wake -s {sentences.name_of(session)}",
@@ -174,5 +186,6 @@ def _tail(status: Json, sessions: list[Json]) -> list[str]:
     idle, closed = len(_in_state(sessions, "idle")), status.get("closed")
     closed = len(_in_state(sessions, "closed")) if closed is None else closed
     parts = [f"{idle} idle"] if idle else []
-    parts += [f"{closed} closed"] if closed else []
+    size = f" ({size_text(status['closed_bytes'])})" if status.get("closed_bytes") else ""
+    parts += [f"{closed} closed{size}"] if closed else []
     return [", ".join(parts) + "."] if parts else []

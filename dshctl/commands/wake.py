@@ -26,10 +26,12 @@ def COMMAND(cli: Cli, messages: tuple[str, ...], session: str | None, everything
     if everything and (messages or session):
         raise Mistake("--all goes with neither a session nor a message")
     for params in _requests(cli, messages, session, everything):
-        woken = cli.ask(params, repeat=True)
-        cli.out.item({"type": "woken", **woken})
+        answer: Json = cli.ask(params, repeat=True)
+        woken = answer["sessions"] if everything else [answer]
+        for one in woken:
+            cli.out.item({"type": "woken", **one})
         if not cli.out.quiet:
-            cli.out.lines(sentences_of(woken))
+            cli.out.lines([sentences.woken(one) for one in woken] or ["nothing was parked."])
 
 
 def _requests(
@@ -40,10 +42,3 @@ def _requests(
     if not messages:
         return [wire.WakeParams(**cli.where(session))]
     return [wire.WakeParams(session=wire.session_of(message), message=message) for message in messages]
-
-
-def sentences_of(woken: Json) -> list[str]:
-    """One line for each session that was woken."""
-    if isinstance(woken.get("sessions"), list):
-        return [sentences.woken(one) for one in woken["sessions"]] or ["nothing was parked."]
-    return [sentences.woken(woken)]

@@ -21,7 +21,8 @@ from tests.dshctl.fake import RECEIPT, SESSION, Fake, Hang, Refuse
 
 NEVER_START = [
     ("ping",), ("status",), ("fsck",), ("paths",), ("config", "check"), ("daemon", "stop"),
-    ("daemon", "reload"), ("daemon", "status"), ("log",), ("answer",), ("ls",), ("show",), ("message", "s4h8w2c1.1"),
+    ("daemon", "reload"), ("daemon", "status"), ("log",), ("answer",), ("ls",), ("show",),
+    ("message", "s4h8w2c1.1"),
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,13 +80,22 @@ def test_under_json_nothing_else_is_on_stdout() -> None:
         ({"LANG": "de_DE.ISO-8859-1"}, False),
         ({"LANG": "de_DE.UTF-8", "LC_ALL": "C"}, False),
         ({"LC_ALL": "C.UTF-8", "LANG": "C"}, True),
-        ({"LC_CTYPE": "C.UTF-8"}, False),  # what Python sets by itself in the C locale
+        ({"LC_CTYPE": "C.UTF-8"}, True),
         ({"LC_CTYPE": "en_US.UTF-8"}, True),
         ({"LC_CTYPE": "C.UTF-8", "LANG": "en_US.UTF-8"}, True),
     ],
 )
 def test_the_users_locale_decides_on_ornaments(environ: dict[str, str], utf8: bool) -> None:
     assert output.utf8_locale(environ) is utf8
+
+
+@pytest.mark.parametrize(("started_with", "kept"), [(b"A=b\0", False), (b"A=b\0LC_CTYPE=C.UTF-8\0", True)])
+def test_what_python_sets_in_the_c_locale_is_not_the_users_word(
+    started_with: bytes, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "environ").write_bytes(started_with)
+    monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
+    assert ("LC_CTYPE" in output.given_environ(str(tmp_path / "environ"))) is kept
 
 
 @pytest.mark.parametrize(("value", "columns"), [("100", 100), ("10", 36), ("", 80), ("wide", 80)])

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dshctl.chat import Chat, call_line, tokens_text
+from tests.dshctl.conftest import Dshctl
+from tests.dshctl.fake import Fake
+
+Json = dict[str, Any]
+NOW = 1_796_040_000_000  # Nov 30 2026 12:00 UTC
+YOU = {"kind": "user", "tty": "pts/3", "client": "dshctl"}
+
+
+class Log:
+    """Events one after the other, a second apart."""
+
+    def __init__(self) -> None:
+        self.events: list[Json] = []
+        self.time = NOW - 1860_000
+        self.turn = 12
+
+    def add(self, type: str, *, after: int = 1000, **data: Any) -> Log:
+        self.time += after
+        seq = len(self.events)
+        self.events.append({"seq": seq, "time": self.time, "type": type, "data": data, "crc": "00000000"})
+        return self
+
+    def said(self, verb: str, text: str, *, source: Json = YOU, **more: Any) -> Log:
+        content = [{"type": "text", "text": text}]
+        return self.add(
+            "user/message", id="s4h8w2c1.17", verb=verb, content=content, source=source, turn=12, **more
+        )
+
+    def did(self, call: str, name: str, arguments: str, result: str, summary: str | None, **more: Any) -> Log:
+        block = {"type": "tool-call", "id": call, "name": name, "arguments": arguments}
+        self.add("assistant/message", content=[block], turn=12, step=1)
+        self.add("tool/call", call=call, name=name, arguments=arguments)
+        return self.add("tool/result", call=call, content=[{"type": "text", "text": result}], summary=summary,
+                        is_error=False, **more)  # fmt: skip
+
+    def answered(self, text: str) -> Log:
+        return self.add(
+            "assistant/message",
+            content=[{"type": "text", "text": text}],
+            usage={"input": 100_000, "output": 18_000},
+        )
+
+    def lines(self, **options: Any) -> list[str]:
+        chat = Chat(80, now=lambda: NOW, **options)
+        return [line for event in self.events for line in chat.feed(event)] + chat.end()
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+def session() -> Log:
+    log = Log().add("turn/start", turn=12).add("step/start", turn=12, step=1)
+    log.said("followup", "make the tests in tests/api pass").answered("I'll run them first.")
+    failing = "\n".join(
+        [*(f"line {n}" for n in range(209)), "", "FAILED test_login - KeyError", "[exit 2, 38 s]"]
+    )
+    log.did("c1", "bash", '{"command":"make test"}', failing, "exit 2, 38 s")
+    log.did("c2", "edit", '{"path":"src/api/token.py","old_string":"a"}', "edited", "+3 -1")
+    log.add("step/end").add("step/start", step=4)
+    log.said("steer", "use the new fixture")
+    log.did("c3", "bash", '{"command":"make test"}', "all good\n[exit 0, 41 s]", "exit 0, 41 s")
+    return log
+
+
+def test_a_turn_reads_as_a_conversation() -> None:
+    log = session().answered("All 214 tests pass.")
+    log.add("turn/end", after=2_560_000, turn=12, reason="completed",
+            usage={"input": 100_000, "output": 18_000, "cost": 0.21})  # fmt: skip
+    assert log.lines() == [
+        "-- turn 12 -- Nov 30 11:29 -- you, pts/3 " + "-" * 39,
+        "make the tests in tests/api pass",
+        "",
+        "  I'll run them first.",
+        "  $ make test                                                     exit 2, 38 s",
+        "    ... 211 lines: dshctl log --turn 12 --full",
+        "    line 207",
+        "    line 208",
+        "    FAILED test_login - KeyError",
+        "  edit src/api/token.py                                                  +3 -1",
+        "> 11:29 you steered: use the new fixture",
+        "  $ make test                                                     exit 0, 41 s",
+        "  All 214 tests pass.",
+        "-- completed, 4 steps, 42 min, 118 k tokens, $0.21 " + "-" * 29,
+        "",
+    ]
+
+
+def test_full_shows_what_every_tool_said() -> None:
+    lines = session().lines(full=True)
+    assert "    line 0" in lines
+    assert "    all good" in lines
+
+
+def test_reasoning_is_shown_when_asked_for() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add(
+        "assistant/message",
+        content=[{"type": "reasoning", "text": "I think."}, {"type": "text", "text": "So."}],
+    )
+    assert "  | I think." not in log.lines()
+    assert log.lines(reasoning=True)[-2:] == ["  | I think.", "  So."]
+
+
+def test_the_followup_opens_the_turn_and_what_came_along_stands_beside() -> None:
+    log = Log().add("turn/start", turn=12).add("step/start", step=1)
+    log.said("inject", "it is Monday", source={"kind": "hook", "via": "git"}).said("followup", "go").answered(
+        "ok"
+    )
+    lines = log.lines()
+    assert lines[1:3] == ["go", ""]
+    assert lines[3] == "> 11:29 hook git: it is Monday"
+
+
+def test_the_runtime_context_is_not_shown() -> None:
+    log = Log().add("turn/start", turn=12).add("step/start", step=1)
+    log.said("inject", "Runtime context", source={"kind": "system", "via": "context"}).said("followup", "go")
+    assert not any("Runtime" in line for line in log.lines())
+
+
+def test_an_abort_says_who_and_when() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("abort/requested", turn=12, by=YOU, disposition="keep").add("turn/end", turn=12, reason="aborted")
+    assert log.lines()[-2].startswith("-- aborted by you (pts/3) at 11:29, 3 s --")
+
+
+def test_an_error_and_a_crash_are_said() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("turn/end", turn=12, reason="error", error={"code": "AUTH", "message": "the key is refused"})
+    assert log.lines()[-2].startswith("-- ended in an error: the key is refused, 2 s --")
+    log = (
+        Log()
+        .add("turn/start", turn=12)
+        .said("followup", "x")
+        .add("turn/end", turn=12, reason="interrupted", recovery=True)
+    )
+    assert log.lines()[-2].startswith("-- interrupted (the daemon had died), 2 s --")
+
+
+def test_a_turn_that_only_rejected_is_shown() -> None:
+    log = Log().add("turn/start", turn=12)
+    log.add("step/rejected", by="content_filter", reason="no secrets", messages=["s4h8w2c1.17"])
+    log.add("turn/end", turn=12, reason="blocked")
+    assert log.lines()[0].startswith("-- turn 12 -- Nov 30 11:29 -- rejected by content_filter --")
+    assert log.lines()[1] == "> 11:29 rejected by content_filter: no secrets"
+    assert log.lines()[2].startswith("-- blocked, ")
+
+
+def test_a_call_that_runs_is_shown_at_the_end() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    block = {"type": "tool-call", "id": "c", "name": "bash", "arguments": '{"command":"make\\nmake install"}'}
+    log.add("assistant/message", content=[block]).add("tool/call", call="c", name="bash", arguments="")
+    assert log.lines()[-1].split() == ["$", "make", "...", "..."]
+
+
+def test_progress_leaves_out_headings_the_question_and_the_answer() -> None:
+    log = (
+        session().answered("All 214 tests pass.").add("step/end").add("turn/end", turn=12, reason="completed")
+    )
+    lines = log.lines(progress=True)
+    assert lines[0] == "  I'll run them first."
+    assert "> 11:29 you steered: use the new fixture" in lines
+    assert not any("214" in line or line.startswith("--") or "tests/api pass" in line for line in lines)
+
+
+def test_progress_shows_an_answer_that_was_not_the_last() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x").answered("First.").add("step/end")
+    log.add("step/start", step=2).said("inject", "also").answered("Second.").add(
+        "turn/end", turn=12, reason="completed"
+    )
+    assert log.lines(progress=True) == ["  First.", "> 11:29 you told it: also"]
+
+
+def test_prose_is_wrapped_and_fences_are_not() -> None:
+    long = "word " * 30
+    log = Log().add("turn/start", turn=12).said("followup", "x").answered(f"- {long}\n```\n{long}\n```")
+    lines = log.lines()[3:]
+    assert all(len(line) < 80 for line in lines[:2])
+    assert any(len(line) > 140 for line in lines)
+
+
+def test_a_damaged_place_is_marked() -> None:
+    log = Log().add("log/gap", first=3000, last=3010, file="log.gap-3000")
+    assert log.lines()[0].startswith("-- lines 3000-3010 were damaged, kept in log.gap-3000 --")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "line"),
+    [
+        ("bash", '{"command":"make test"}', "$ make test"),
+        ("read", '{"path":"a/b.py","offset":3}', "read a/b.py"),
+        ("grep", '{"pattern":"TODO","path":"src"}', "grep src"),
+        ("todo", '{"items":[]}', "todo"),
+        ("bash", '{"command":', "$ "),
+        ("x", "[1]", "x"),
+    ],
+)
+def test_a_call_in_a_few_words(name: str, arguments: str, line: str) -> None:
+    assert call_line(name, arguments) == line
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(950, "950"), (41_200, "41 k"), (999_600, "1.0 M"), (1_900_000, "1.9 M")]
+)
+def test_tokens(number: int, words: str) -> None:
+    assert tokens_text(number) == words
+
+
+def test_foreign_text_is_harmless_on_a_terminal_and_as_it_is_in_a_pipe(dshctl: Dshctl, fake: Fake) -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x").answered("\x1b[2J\x9b31m\r50%\r")
+    fake.answers["log.read"] = {"type": "log", "session": "s4h8w2c1", "at": None, "damage": None}
+
+    def events(peer: Any, _: Json) -> None:
+        for event in log.events:
+            peer.notify("log.event", {"session": "s4h8w2c1", "event": event})
+
+    fake.during["log.read"] = events
+    assert not set(dshctl("log", tty=True, TERM="xterm").out) & set("\x1b\x9b\r")
+    assert "\x1b[2J" in dshctl("log").out
+    assert not set(dshctl("log", "--json").out) & set("\x1b\x9b\r")
+    assert not set(dshctl("log", "-o", "json", tty=True).out) & set("\x1b\x9b\r")
+
+
+def test_raw_lines_are_the_very_bytes_of_the_log(dshctl: Dshctl, fake: Fake) -> None:
+    raw = '{"seq":0,"time":1,"type":"x","data":{"n":1e16,"t":"\u2028\u00fc"},"crc":"9ab3f01c"}'
+    head = '{"jsonrpc":"2.0","method":"log.event","params":{"session":"s4h8w2c1","event":'
+    fake.answers["log.read"] = {"type": "log", "session": "s4h8w2c1", "at": None, "damage": None}
+    fake.during["log.read"] = lambda peer, _: peer.sock.sendall(f"{head}{raw}}}}}\n".encode())
+    assert dshctl("log", "-o", "json").out == raw + "\n"
+
+
+def test_damage_is_told_beside_what_is_good(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["log.read"] = {
+        "type": "log", "session": "s4h8w2c1", "at": None, "damage": "damaged at line 3000 (bytes 4120-4126)",
+    }  # fmt: skip
+    ran = dshctl("log")
+    assert ran.code == 0
+    assert "session s4h8w2c1 is damaged at line 3000" in ran.err
+    assert "dshctl fsck --repair s4h8w2c1" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "asked"),
+    [
+        ((), {"turns": 3}),
+        (("-n", "1"), {"turns": 1}),
+        (("--turn", "12"), {"turn": [12, 12]}),
+        (("--turn", "3-7"), {"turn": [3, 7]}),
+        (("--all", "--chunks"), {"chunks": True}),
+        (("--since", "@5"), {"since": 5000}),
+    ],
+)
+def test_what_is_shown_is_chosen_by_the_daemon(
+    dshctl: Dshctl, fake: Fake, args: tuple[str, ...], asked: Json
+) -> None:
+    fake.answers["log.read"] = {"type": "log", "session": "s4h8w2c1", "at": None, "damage": None}
+    dshctl("log", "-s", "api", *args)
+    sent = fake.params("log.read")[0]
+    assert {key: value for key, value in sent.items() if key not in ("session", "cwd")} == asked

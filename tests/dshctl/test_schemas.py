@@ -1,0 +1,149 @@
+"""Every object of `--json` against the schema that is shipped for its type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import referencing
+from referencing.jsonschema import DRAFT202012
+
+import dshctl as package
+from tests.dshctl.conftest import Dshctl
+from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
+
+Json = dict[str, Any]
+WITH_EXIT = ("receipt", "result", "woken", "fsck")  # of each message, session, log
+SCHEMAS = {
+    path.stem: json.loads(path.read_text())
+    for path in (Path(package.__file__).parent / "schema").glob("*.json")
+}
+REGISTRY: Any = referencing.Registry().with_resources(
+    (f"{name}.json", DRAFT202012.create_resource(schema)) for name, schema in SCHEMAS.items()
+)
+
+
+def check(value: Json) -> None:
+    assert value["type"] in SCHEMAS, f"no schema for {value['type']}"
+    jsonschema.Draft202012Validator(SCHEMAS[value["type"]], registry=REGISTRY).validate(value)
+
+
+STATUS: Json = {
+    "type": "status", "version": "1.2.0", "pid": 4121, "started_at": 0, "supervisor": None,
+    "today": {"tokens": 1_900_000, "cost": 2.31, "currency": "USD"}, "sessions": [SESSION], "closed": 2,
+    "closed_bytes": 88,
+}  # fmt: skip
+ABORTED: Json = {
+    "type": "aborted", "exit": 0, "session": "s4h8w2c1", "name": "api", "turn": 12,
+    "doing": "bash: make test",
+    "outcome": "aborted", "started_at": 0, "ended_at": 2_460_000, "cleared": [],
+    "parked": {"by": "abort", "what": None, "at": 0, "count": 2},
+}  # fmt: skip
+WOKEN: Json = {
+    "type": "woken", "exit": 0, "session": "s4h8w2c1", "name": "api", "runs": True, "turn": 13,
+    "pending": {"next-turn": 2, "next-step": 0, "held": 0}, "released": [],
+    "unparked": {"by": "abort", "what": None, "at": 0, "count": 2},
+}  # fmt: skip
+FSCK: Json = {
+    "type": "fsck", "session": "s4h8w2c1", "name": "api", "ok": True, "events": 413, "bytes": 412690,
+    "problem": None, "hint": None, "exit": 0,
+}  # fmt: skip
+MODEL: Json = {
+    "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
+    "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
+}  # fmt: skip
+QUEUE: Json = {"type": "queue", "session": SESSION, "messages": [message(17), message(18, verb="inject")]}
+WHY: Json = {
+    "type": "why", "message": "s4h8w2c1.17", "session": "s4h8w2c1", "state": "pending",
+    "sentence": "It is next.", "hint": None,
+}  # fmt: skip
+ANSWERS: Json = {
+    "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c"},
+    "session.send": RECEIPT, "session.interrupt": RECEIPT,
+    "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT},
+    "session.wait": {"type": "waited", "results": [RESULT]},
+    "session.list": {
+        "type": "sessions", "sessions": [SESSION], "current": "s4h8w2c1", "more": 0, "closed": 2,
+    },
+    "session.show": SESSION, "session.set": SESSION, "session.rename": SESSION, "session.close": SESSION,
+    "session.reopen": SESSION, "session.abort": ABORTED, "session.wake": WOKEN,
+    "session.delete": {"type": "removed", "exit": 0, "session": "s4h8w2c1", "name": "api"},
+    "session.fsck": {"type": "fsck", "exit": 0, "sessions": [FSCK]},
+    "queue.ls": QUEUE, "queue.show": message(), "queue.edit": message(), "queue.first": QUEUE,
+    "queue.last": QUEUE, "queue.promote": QUEUE, "queue.demote": QUEUE, "queue.rm": QUEUE,
+    "queue.clear": QUEUE,
+    "message.show": message(), "message.why": WHY, "answer.show": RESULT,
+    "model.list": {"type": "models", "models": [MODEL], "default": "fast"},
+    "log.follow": {"type": "following", "session": "s4h8w2c1", "head": 412},
+    "log.read": {"type": "log", "session": "s4h8w2c1", "at": None, "damage": None},
+}  # fmt: skip
+EVERY = [
+    ("ping", ["pong"]), ("status", ["status"]), ("followup x", ["receipt"]), ("steer x", ["receipt"]),
+    ("inject x", ["receipt"]), ("interrupt x", ["receipt"]), ("followup --wait x", ["receipt", "result"]),
+    ("followup --follow x", ["receipt", "result"]), ("run x", ["receipt", "result"]), ("wait", ["result"]),
+    ("wait s4h8w2c1.17", ["result"]), ("answer", ["result"]), ("new", ["session"]), ("ls", ["session"]),
+    ("show", ["session"]), ("set net=on", ["session"]), ("rename api", ["session"]), ("close", ["session"]),
+    ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("abort", ["aborted"]), ("wake", ["woken"]),
+    ("wake s4h8w2c1.17", ["woken"]), ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),
+    ("queue show s4h8w2c1.17", ["message"]), ("queue edit s4h8w2c1.17 new text", ["message"]),
+    ("queue first s4h8w2c1.17", ["queue"]), ("queue last s4h8w2c1.17", ["queue"]),
+    ("queue promote s4h8w2c1.17", ["queue"]), ("queue demote s4h8w2c1.17", ["queue"]),
+    ("queue rm s4h8w2c1.17", ["queue"]), ("queue clear", ["queue"]), ("message s4h8w2c1.17", ["message"]),
+    ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
+    ("models", ["model"]),
+    ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
+    ("wake --all", ["woken", "woken"]), ("key fast", ["key"]),
+    ("daemon status", ["daemon"]), ("daemon reload", ["reloaded"]), ("daemon start", ["daemon"]),
+    ("--version", ["version"]), ("steer", ["error"]), ("", ["error"]), ("nonsense", ["error"]),
+]  # fmt: skip
+EVENT: Json = {
+    "seq": 412,
+    "time": 0,
+    "type": "turn/end",
+    "data": {"turn": 1, "reason": "completed"},
+    "crc": "9ab3f01c",
+}
+
+
+@pytest.mark.parametrize(("line", "types"), EVERY, ids=[line or "nothing" for line, _ in EVERY])
+def test_every_object_is_as_its_schema_says_and_the_last_one_has_exit(
+    line: str, types: list[str], dshctl: Dshctl, fake: Fake
+) -> None:
+    fake.answers = json.loads(json.dumps(ANSWERS))
+    if line == "wake --all":
+        fake.answers["session.wake"] = {"type": "woken", "exit": 0, "sessions": [WOKEN, WOKEN]}
+    fake.during["log.read"] = lambda peer, _: peer.notify(
+        "log.event", {"session": "s4h8w2c1", "event": EVENT}
+    )
+    ran = dshctl("--json", *line.split(), stdin=b"k-1\n" if line == "key fast" else b"")
+    assert [value["type"] for value in ran.objects] == types
+    for value in ran.objects:
+        check(value)
+    assert ran.last["exit"] == ran.code
+    assert all("exit" not in value or value["type"] in WITH_EXIT for value in ran.objects[:-1])
+
+
+def test_each_schema_is_one_and_is_used(dshctl: Dshctl) -> None:
+    for schema in SCHEMAS.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    assert {name for _, types in EVERY for name in types} == set(SCHEMAS)
+
+
+def test_the_daemons_own_shapes_are_as_the_schemas_say() -> None:
+    from dshd.session import views
+    from dshd.session.state import State
+
+    check({**views.session(State(), views.IDLE), "id": "s4h8w2c1", "name": "api"})
+    check(views.result(State(), message=None, turn=None))
+
+
+def test_an_error_of_the_daemon_is_one(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["session.show"] = Refuse(
+        "NOT_FOUND", 'no session "apy"', hint="dshctl ls", candidates=["api"]
+    )
+    ran = dshctl("show", "apy", "--json")
+    check(ran.last)
+    assert ran.last["candidates"] == ["api"]

@@ -1,0 +1,491 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from dshctl import sentences, times
+from tests.dshctl.conftest import Dshctl
+from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, message
+
+Json = dict[str, Any]
+NOW = 1_796_040_000_000  # Nov 30 2026 12:00 UTC
+MIN = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    for module in (
+        "dshctl.times",
+        "dshctl.commands.ls",
+        "dshctl.commands.status",
+        "dshctl.commands.queue",
+        "dshctl.commands.show",
+        "dshctl.commands.message",
+        "dshctl.commands.daemon",
+    ):
+        monkeypatch.setattr(f"{module}.now_ms", lambda: NOW, raising=False)
+
+
+def session(name: str, state: str, **changes: Any) -> Json:
+    idle: Json = {"phase": "idle", "turn": None, "step": None, "doing": None, "since_at": None}
+    empty = {"next-turn": 0, "next-step": 0, "held": 0}
+    return {
+        **SESSION,
+        "id": f"s{name:0<7}"[:8],
+        "name": name,
+        "state": state,
+        "title": "",
+        "pending": empty,
+        **idle,
+        "dir": f"/home/you/src/{name}",
+        "active_at": NOW - 6 * MIN,
+        **changes,
+    }
+
+
+API = session(
+    "api",
+    "running",
+    phase="running",
+    turn=12,
+    step=4,
+    doing="bash: make test",
+    since_at=NOW - 4 * MIN,
+    turn_started_at=NOW - 41 * MIN,
+    pending={"next-turn": 1, "next-step": 1, "held": 0},
+    title="Fix the flaky login tests",
+    active_at=NOW,
+)
+DOCS = session(
+    "docs",
+    "asks",
+    title="Rewrite the install guide",
+    needs=[{"kind": "approval", "id": "a3", "what": "rm -rf build/", "at": NOW - 6 * MIN}],
+)
+PARKED_AT = NOW - 8 * 60 * MIN - 48 * MIN
+NIGHTLY = session(
+    "nightly",
+    "parked",
+    parked={"by": "error", "what": "bad key", "at": PARKED_AT, "count": 3},
+    needs=[{"kind": "parked", "id": None}],
+    pending={"next-turn": 3, "next-step": 0, "held": 0},
+    active_at=PARKED_AT,
+    title="Nightly triage",
+)
+WEB = session(
+    "web",
+    "waiting",
+    phase="running",
+    doing="rate limit, tries again 05:00",
+    title="Why is CI slow?",
+    pending={"next-turn": 1, "next-step": 0, "held": 0},
+    active_at=NOW - 65 * MIN,
+)
+CLOSED = session(
+    "s4h8w2c1", "closed", id="s4h8w2c1", active_at=NOW - 86_400_000, title="what is in this directory?"
+)
+STATUS: Json = {
+    "type": "status",
+    "version": "1.2.0",
+    "pid": 4121,
+    "started_at": NOW - (3 * 24 + 4) * 60 * MIN,
+    "supervisor": "systemd",
+    "today": {"tokens": 1_900_000, "cost": 2.31, "currency": "USD"},
+    "sessions": [API, DOCS, NIGHTLY, WEB, session("idle", "idle")],
+    "closed": 212,
+    "closed_bytes": 88_000_000,
+}
+
+
+def test_status_says_first_what_needs_a_person(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["daemon.status"] = STATUS
+    assert dshctl("status").out.splitlines() == [
+        "dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31.",
+        "",
+        "needs you",
+        "  docs      wants to run: rm -rf build/ (6 min)                      dshctl allow a3",
+        "  nightly   parked 03:12, a turn ended in an error: bad key, 3 wait  dshctl wake -s nightly",
+        "waits",
+        "  web       rate limit, tries again 05:00                            dshctl show web",
+        "running",
+        "  api       turn 12, step 4, 41 min: bash make test (4 min); 2 queued",
+        "1 idle, 212 closed (88 MB).",
+    ]
+
+
+def test_on_a_terminal_nothing_is_wider_than_it(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["daemon.status"] = STATUS
+    fake.answers["session.list"] = {"sessions": STATUS["sessions"], "current": None, "closed": 0}
+    for columns in ("36", "60", "80"):
+        for command in ("status", "ls"):
+            lines = dshctl(command, tty=True, COLUMNS=columns).out.splitlines()
+            assert all(len(line) <= max(int(columns), 72) for line in lines), lines
+    assert "\u2026" in dshctl("status", tty=True).out
+    assert "..." in dshctl("status", tty=True, LANG="C").out
+
+
+def test_status_in_a_word_when_all_is_well(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [], "closed": 0, "today": {}, "supervisor": None}
+    assert (
+        dshctl("status").out == "dshd 1.2.0, pid 4121, up 3 d 4 h.  Nothing running, nothing waits for you.\n"
+    )
+    assert dshctl("status", "--short").out == ""
+    assert dshctl("status", "--check").code == 0
+
+
+def test_status_short_and_check(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["daemon.status"] = STATUS
+    assert dshctl("status", "--short").out == "dshd 1 run 1 wait 1! 1p\n"
+    assert dshctl("status", "--check").code == 1
+    assert dshctl("status", "--check", "--json").last["exit"] == 1
+
+
+def test_ls_marks_the_session_of_this_directory(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["session.list"] = {
+        "sessions": [API, DOCS, NIGHTLY, WEB, CLOSED],
+        "current": API["id"],
+        "more": 14,
+        "closed": 213,
+    }
+    assert dshctl("ls", HOME="/home/you").out.splitlines() == [
+        "  NAME      STATE    QUEUE  ACTIVE  DIRECTORY       TITLE",
+        "* api       running      2  now     ~/src/api       Fix the flaky login tests",
+        "  docs      asks a3      0  6 min   ~/src/docs      Rewrite the install guide",
+        "  nightly   parked       3  03:12   ~/src/nightly   Nightly triage",
+        "  web       waiting      1  10:55   ~/src/web       Why is CI slow?",
+        "  s4h8w2c1  closed       0  Nov 29  ~/src/s4h8w2c1  what is in this directory?",
+        "14 more, 212 closed: dshctl ls --all",
+    ]
+
+
+def test_ls_of_nothing_says_how_to_begin(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["session.list"] = {"sessions": [], "current": None, "closed": 0}
+    assert dshctl("ls").out.startswith("No sessions yet.   dshctl run")
+    assert dshctl("ls", "--json").objects == [{"type": "end", "exit": 0}]
+
+
+def test_queue_shows_what_waits_in_the_order_in_which_it_is_claimed(dshctl: Dshctl, fake: Fake) -> None:
+    at = NOW - 4 * MIN
+    rows = [
+        message(
+            20,
+            verb="followup",
+            queue="held",
+            due_at=NOW + 6 * 60 * MIN,
+            text="write the changelog",
+            source={"kind": "user", "client": "nvim"},
+        ),
+        message(
+            19,
+            verb="followup",
+            queue="next-turn",
+            created_at=at,
+            text="triage\nnew issues",
+            source={"kind": "schedule"},
+        ),
+        message(
+            18,
+            verb="inject",
+            position=2,
+            created_at=at,
+            text="HEAD is now 3f2c9a1",
+            source={"kind": "hook", "via": "git"},
+        ),
+        message(17, created_at=at),
+    ]
+    fake.answers["queue.ls"] = {"session": API, "messages": rows}
+    assert dshctl("queue", "-s", "api").out.splitlines() == [
+        "api: turn 12 runs, step 4, 41 min (bash make test, 4 min)",
+        "",
+        "next step",
+        "  1 s4h8w2c1.17  steer     11:56  you, pts/3  use the new fixture",
+        "  2 s4h8w2c1.18  inject    11:56  hook git    HEAD is now 3f2c9a1",
+        "next turn",
+        "  1 s4h8w2c1.19  followup  11:56  schedule    triage new issues",
+        "held",
+        "    s4h8w2c1.20  followup  18:00  you, nvim   write the changelog",
+    ]
+    assert fake.params("queue.ls")[0]["session"] == "api"
+
+
+def test_an_empty_and_a_parked_queue(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["queue.ls"] = {"session": session("api", "idle"), "messages": []}
+    assert dshctl("queue").out == "api: idle, nothing queued.\n"
+    fake.answers["queue.ls"] = {"session": NIGHTLY, "messages": [message(1, queue="next-turn")]}
+    assert dshctl("queue").out.splitlines()[0] == (
+        "nightly: PARKED since 03:12, a turn ended in an error: bad key (dshctl wake -s nightly)"
+    )
+
+
+def test_a_messages_way(dshctl: Dshctl, fake: Fake) -> None:
+    way = [
+        {"state": "pending", "at": NOW + 251_000, "seq": 412, "by": {}},
+        {"state": "claimed", "at": NOW + 302_000, "seq": 420, "by": {}},
+        {"state": "entered", "at": NOW + 302_500, "seq": 422, "by": {}, "turn": 12, "step": 4},
+        {"state": "settled", "at": NOW + 760_000, "seq": 512, "by": {}, "turn": 12, "outcome": "completed"},
+    ]
+    fake.answers["message.show"] = message(
+        way=way, turn=12, position=None, state="settled", outcome="completed"
+    )
+    assert dshctl("message", "s4h8w2c1.17").out.splitlines() == [
+        "steer to api, from you (pts/3), 12:04:11",
+        "  12:04:11  on disk, seq 412, next step",
+        "  12:05:02  claimed",
+        "  12:05:02  entered turn 12 step 4",
+        "  12:12:40  turn 12 completed                         dshctl answer s4h8w2c1.17",
+        "use the new fixture",
+    ]
+
+
+def test_why_is_one_sentence_and_at_most_one_command(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["message.why"] = {
+        "message": "s4h8w2c1.19",
+        "session": "s4h8w2c1",
+        "state": "pending",
+        "sentence": "Waits behind turn 12 (bash: make test).",
+        "hint": "dshctl queue promote s4h8w2c1.19",
+    }
+    assert dshctl("why", "s4h8w2c1.19").out == (
+        "Waits behind turn 12 (bash: make test).\n  dshctl queue promote s4h8w2c1.19\n"
+    )
+
+
+def test_show_says_all_about_a_session(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["session.show"] = {**API, "tokens": 118_000, "bytes": 412_690, "created_at": NOW}
+    lines = dshctl("show", "api").out.splitlines()
+    assert lines[:4] == [
+        f"api  {API['id']}",
+        "  /home/you/src/api",
+        "  Fix the flaky login tests",
+        "  running: turn 12, step 4, 41 min: bash make test (4 min); 2 queued",
+    ]
+    assert "  model     fast" in lines
+    assert "  net       off" in lines
+    assert "  spent     118 k tokens" in lines
+    assert "  log       413 kB" in lines
+
+
+def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake) -> None:
+    aborted = {
+        "type": "aborted",
+        "exit": 0,
+        "session": "s4h8w2c1",
+        "name": "api",
+        "turn": 12,
+        "doing": "bash: make test",
+        "outcome": "aborted",
+        "started_at": 0,
+        "ended_at": 41 * MIN,
+        "cleared": [],
+        "parked": {"by": "abort", "what": None, "at": 0, "count": 2},
+    }
+    fake.answers["session.abort"] = aborted
+    assert dshctl("abort").out.splitlines() == [
+        "api: stopped turn 12 after 41 min (bash make test was killed).",
+        "2 messages are parked.   go on: dshctl wake    drop: dshctl queue clear",
+    ]
+    fake.answers["session.abort"] = {**aborted, "turn": None, "parked": None}
+    assert dshctl("abort") == (0, "api: nothing is running.\n", "")
+    dshctl("abort", "--clear", "--turn", "3", "--reason", "no", "api")
+    assert fake.params("session.abort")[-1]["disposition"] == "clear"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "steer     -> api, joins turn 12 at its next step, after bash make test."),
+        (
+            {"verb": "followup", "queue": "next-turn", "position": 3},
+            "followup  -> api, 3rd in the queue; turn 12 runs.",
+        ),
+        (
+            {"verb": "followup", "queue": "next-turn", "phase": "idle", "turn": 13},
+            "followup  -> api, starts now (turn 13).",
+        ),
+        (
+            {"verb": "followup", "queue": "next-turn", "phase": "idle", "released": 3},
+            "followup  -> api, starts now; then the 3 messages that had been parked.",
+        ),
+        (
+            {"verb": "inject", "phase": "idle", "turn": None},
+            "inject    -> api, rides along with the next turn; nothing is woken.",
+        ),
+        (
+            {"redirected": True, "queue": "next-turn"},
+            "steer     -> api, turn 12 is being aborted, so it will be the next turn.",
+        ),
+        (
+            {
+                "verb": "followup",
+                "duplicate": True,
+                "state": "settled",
+                "outcome": "completed",
+                "ended_at": NOW - 9 * 60 * MIN,
+            },
+            "followup  -> api, same key as s4h8w2c1.17, which ended completed at 03:00.",
+        ),
+        (
+            {"verb": "followup", "duplicate": True},
+            "followup  -> api, same key as s4h8w2c1.17, which is pending.",
+        ),
+        ({"queue": "held", "due_at": NOW + 348 * MIN}, "steer     -> api, held until 17:48 (in 5 h 48 min)."),
+        (
+            {"parked": {"by": "abort"}, "verb": "inject"},
+            "inject    -> api, kept, but api is parked; it waits for dshctl wake.",
+        ),
+        ({"name": None, "phase": "idle", "turn": None}, "steer     -> s4h8w2c1, starts now."),
+    ],
+)
+def test_receipts_in_a_sentence(changes: Json, sentence: str) -> None:
+    assert sentences.receipt({**RECEIPT, **changes}) == sentence
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0, "0 s"),
+        (-5, "0 s"),
+        (38_000, "38 s"),
+        (41 * MIN + 59_000, "41 min"),
+        (348 * MIN, "5 h 48 min"),
+        (120 * MIN, "2 h"),
+        (76 * 60 * MIN, "3 d 4 h"),
+        (24 * 60 * MIN + 30 * MIN, "1 d"),
+    ],
+)
+def test_ages_have_at_most_two_units(ms: int, words: str) -> None:
+    assert times.age(ms) == words
+
+
+def test_clocks() -> None:
+    assert times.clock(NOW, NOW) == "12:00"
+    assert times.clock(NOW - 86_400_000, NOW) == "Nov 29"
+    assert times.clock(NOW - 400 * 86_400_000, NOW) == "Oct 26 2025"
+    assert times.ago(NOW - 59_000, NOW) == "now"
+    assert times.ago(None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("line", "method", "sent"),
+    [
+        ("close api --clear", "session.close", {"session": "api", "clear": True}),
+        ("reopen api", "session.reopen", {"session": "api"}),
+        ("rename old new", "session.rename", {"session": "old", "name": "new"}),
+        ("rm --yes --force api", "session.delete", {"session": "api", "force": True}),
+        (
+            "set api net=on env.A=b model=",
+            "session.set",
+            {"session": "api", "values": {"net": True, "env.A": "b", "model": None}},
+        ),
+        ("wake s4h8w2c1.20", "session.wake", {"session": "s4h8w2c1", "message": "s4h8w2c1.20"}),
+        ("queue first s4h8w2c1.1 s4h8w2c1.2", "queue.first", {"messages": ["s4h8w2c1.1", "s4h8w2c1.2"]}),
+        (
+            "queue edit s4h8w2c1.1 --version 2 new text",
+            "queue.edit",
+            {"message": "s4h8w2c1.1", "text": "new text", "version": 2},
+        ),
+        ("queue clear -s api --queue held", "queue.clear", {"session": "api", "queue": "held"}),
+        ("answer s4h8w2c1.17", "answer.show", {"session": "s4h8w2c1", "message": "s4h8w2c1.17"}),
+        ("answer api -n 2", "answer.show", {"session": "api", "n": 2}),
+        (
+            "wait s4h8w2c1.17 --stay",
+            "session.wait",
+            {"session": "s4h8w2c1", "messages": ["s4h8w2c1.17"], "stay": True},
+        ),
+        (
+            "interrupt --keep --reason r stop that",
+            "session.interrupt",
+            {"text": "stop that", "keep": True, "reason": "r"},
+        ),
+        (
+            "new --name n --mode full --ask deny --patience 10m",
+            "session.create",
+            {"name": "n", "mode": "full", "ask": "deny", "patience": 600.0},
+        ),
+        (
+            "run --model fast --key k x",
+            "session.create",
+            {"run": True, "model": "fast", "key": "k", "text": "x"},
+        ),
+    ],
+)
+def test_every_command_is_one_call_with_what_was_said(
+    line: str, method: str, sent: Json, dshctl: Dshctl, fake: Fake
+) -> None:
+    from tests.dshctl.test_schemas import ANSWERS
+
+    fake.answers = json.loads(json.dumps(ANSWERS))
+    assert dshctl(*line.split(), stdin=b"").code == 0
+    asked = fake.params(method)[0]
+    assert sent.items() <= asked.items(), asked
+
+
+def test_answers_exit_as_their_turn_ended(dshctl: Dshctl, fake: Fake) -> None:
+    failed = {
+        **RESULT,
+        "exit": 75,
+        "outcome": "error",
+        "text": None,
+        "error": {"code": "RATE_LIMIT", "message": "429 from the provider."},
+    }
+    fake.answers["answer.show"] = failed
+    ran = dshctl("answer", "-q")
+    assert (ran.code, ran.out) == (75, "")
+    assert ran.err == "dshctl: api: turn 12 ended in an error: 429 from the provider.\n"
+
+
+def test_a_key_is_read_unseen_and_kept_0600(dshctl: Dshctl) -> None:
+    assert dshctl("key", "fast", stdin=b"sk-secret\n").code == 0
+    stored = dshctl.home / "keys" / "fast"
+    assert stored.read_text() == "sk-secret\n"
+    assert stored.stat().st_mode & 0o777 == 0o600
+    assert stored.parent.stat().st_mode & 0o777 == 0o700
+    ran = dshctl("key")
+    assert ran.out == "fast\n"
+    assert "secret" not in ran.out + ran.err
+    assert dshctl("key", "--rm", "fast").code == 0
+    assert dshctl("key", "--rm", "fast").code == 4
+    assert dshctl("key", "../fast", stdin=b"k").code == 2
+    assert dshctl("key", "fast", stdin=b"").code == 2
+
+
+def test_config_check_names_the_place_of_the_mistake(dshctl: Dshctl) -> None:
+    assert dshctl("config", "check").code == 0
+    (dshctl.home / "config.toml").write_text("[routes.fast]\nadapter = 'openai'\nmax_token = 5\n")
+    ran = dshctl("config", "check")
+    assert ran.code == 9
+    assert "config.toml:3" in ran.err
+    assert "max_tokens" in ran.err
+    told = dshctl("config", "check", "--json").last
+    assert (told["code"], told["exit"]) == ("NOT_CONFIGURED", 9)
+
+
+def test_paths_are_the_same_with_and_without_a_daemon(dshctl: Dshctl) -> None:
+    ran = dshctl("paths", "--json").last
+    assert ran["state"] == str(dshctl.state)
+    assert ran["socket"] == str(dshctl.socket)
+    assert not dshctl.state.exists()
+
+
+def test_a_removal_asks_on_a_terminal(dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    from dshctl.commands import rm
+
+    class Typed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    fake.answers["session.show"] = SESSION
+    fake.answers["session.delete"] = {"type": "removed", "exit": 0, "session": "s4h8w2c1", "name": "api"}
+    for typed, code in (("n\n", 1), ("\n", 1), ("y\n", 0)):
+        monkeypatch.setattr(rm.sys, "stdin", Typed(typed))
+        monkeypatch.setattr("tests.dshctl.conftest._stdin", lambda _: rm.sys.stdin)
+        assert dshctl("rm", "api", tty=True).code == code
+    assert sys.stdin is not None
