@@ -82,6 +82,7 @@ class Channel:
         self.woken = trio.Event()
         self.scope = trio.CancelScope()
         self._size = 0
+        self._end = 0  # the seq behind the newest line that was ever here
 
     def add(self, first_seq: int, lines: Iterable[bytes]) -> None:
         for seq, line in enumerate(lines, first_seq):
@@ -89,7 +90,10 @@ class Channel:
             self.frames.append(frame)
             self.fresh.append(frame)
             self._size += frame.size
-        while self._size > KEPT and len(self.frames) > len(self.fresh):
+            self._end = seq + 1
+        if self._size > KEPT:
+            self.pump()
+        while self._size > KEPT:
             self._size -= self.frames.popleft().size
         self.woken.set()
 
@@ -97,6 +101,7 @@ class Channel:
         """Everything behind ``to`` is gone. Live followers learn it now, others when they look."""
         self.pump()
         self.resets.append(to)
+        self._end = min(self._end, to + 1)
         while self.frames and self.frames[-1].seq > to:
             self._size -= self.frames.pop().size
         for follower in self.live:
@@ -115,7 +120,7 @@ class Channel:
 
     def kept(self, seq: int) -> list[Frame] | None:
         """The frames from ``seq`` on; None if memory begins later than that."""
-        if self.frames and self.frames[0].seq > seq:
+        if (self.frames[0].seq if self.frames else self._end) > seq:
             return None
         return [frame for frame in self.frames if frame.seq >= seq]
 
