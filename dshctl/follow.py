@@ -234,7 +234,8 @@ class Progress:
             self._ours = data.get("turn")
         # Every event is fed, for a result needs its call; what came before is not shown.
         lines = self._chat.feed(event)
-        self._show(lines if self._ours is not None and self._ours == self._chat.turn else [])
+        theirs = self._ours is None or self._ours != self._chat.turn or data.get("id") == self._message
+        self._show([] if theirs else lines)
         self._transient(("" if self._ours is not None else "  queued;") + _doing(event))
 
     def _is_ours(self, kind: str, data: Json) -> bool:

@@ -41,7 +41,7 @@ class Peer:
         self.file = sock.makefile("rb")
 
     def send(self, value: Json) -> None:
-        self.sock.sendall(json.dumps({"jsonrpc": "2.0", **value}).encode() + b"\n")
+        self.sock.sendall(json.dumps({"jsonrpc": "2.0", **value}, separators=(",", ":")).encode() + b"\n")
 
     def notify(self, method: str, params: Json) -> None:
         self.send({"method": method, "params": params})
