@@ -33,19 +33,19 @@ def eventually(look: Callable[[], T], timeout: float = TIMEOUT, what: str = "") 
 
 
 class Home:
-    """``DSHD_HOME`` with a work directory and a config; ends what still runs in it when it is left."""
+    """``DSHD_HOME`` (`path`) and a work directory beside it; ends what still runs there when it is left."""
 
     def __init__(self, config: str = "", env: dict[str, str] | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="dshd-e2e-"))
-        self.work = self.path / "work"
-        self.work.mkdir()
-        (self.path / "home").mkdir()
+        self._top = Path(tempfile.mkdtemp(prefix="dshd-e2e-"))
+        self.path, self.work = self._top / "dshd", self._top / "work"
+        for place in (self.path, self.work, self._top / "home"):
+            place.mkdir()
         (self.path / "config.toml").write_text(config)
         self.socket = self.path / "run" / "dshd.sock"
         self.state = self.path / "state"
         self.children: list[subprocess.Popen[Any]] = []
         self.env = {
-            "HOME": str(self.path / "home"),
+            "HOME": str(self._top / "home"),
             "PATH": f"{PROGRAMS}:/usr/local/bin:/usr/bin:/bin",
             "DSHD_HOME": str(self.path),
             "LC_ALL": "C.UTF-8",
@@ -62,7 +62,7 @@ class Home:
         for child in self.children:
             child.kill()
             child.communicate()
-        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self._top, ignore_errors=True)
 
     # -- the programs
 
