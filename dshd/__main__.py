@@ -1,8 +1,8 @@
 """``dshd``: from the command line to the daemon, and from its errors to an exit status.
 
 Before the event loop, in this order: what systemd passed is taken; everything else that was inherited goes
-(descriptors, directory, umask, terminal); the spawner is forked, while the process is small; the config
-is read; the environment is cleaned. Heavy modules are imported after the fork.
+(descriptors, directory, umask, terminal); the config is read; the environment is cleaned; the spawner is
+forked, while the process is small. Heavy modules are imported after the fork.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dshd import __version__, logs, systemd
 from dshd.errors import DshError, one_line
-from dshd.paths import Places, find_places
+from dshd.paths import Places, find_places, looks_secret
 
 if TYPE_CHECKING:
     from dshd.daemon import Setup
@@ -80,27 +81,41 @@ def _check(places: Places, required: bool) -> int:
 
 
 def _run(options: argparse.Namespace, places: Places) -> int:
-    from dshd.spawn import start
-
     gc.disable()  # while modules are imported there is nothing to collect; a tenth of the start
     manager = systemd.take(os.environ, os.getpid())
     logs.start("journal" if options.log == "text" and systemd.is_journal(os.environ) else options.log)
     started_by = os.environ.pop("DSHD_STARTED_BY", None)
     _leave_behind(manager.descriptors)
-    handle = start()
     from dshd import config
-    from dshd.daemon import Setup
 
     environ = dict(os.environ)
     found = config.load(places, required=_named(options))
-    clean = config.environment(found, places, environ)
-    os.environ.clear()
-    os.environ.update(clean)
+    _clean(config.environment(found, places, environ))
+    from dshd.spawn import start
+
+    handle = start()
+    from dshd.daemon import Setup
+
     setup = Setup(
         config=found, places=places, environ=environ, manager=manager, handle=handle,
         required=_named(options), started_by=started_by,
     )  # fmt: skip
     return _serve(setup)
+
+
+def _clean(environ: Mapping[str, str]) -> None:
+    """Have this environment and no other, as ``/proc`` shows it, too: what the kernel shows is the block
+    that the process was started with, so that is written over. Keys are left out there."""
+    os.environ.clear()
+    os.environ.update(environ)
+    shown = [f"{name}={value}" for name, value in environ.items() if not looks_secret(name)]
+    with contextlib.suppress(OSError, ValueError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[47]), int(fields[48])  # env_start, env_end
+        block = os.fsencode("\0".join(shown) + "\0")
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write((block if len(block) <= end - start else b"").ljust(end - start, b"\0"))
 
 
 def _serve(setup: Setup) -> int:
