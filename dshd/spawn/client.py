@@ -185,7 +185,8 @@ class Spawner:
             try:
                 return await self._drive(call, frame, request)
             except trio.Cancelled:
-                self._note(await self._stop(call, request.grace), label)
+                with trio.move_on_after(request.grace + 2 * END_LIMIT + 1, shield=True):
+                    self._note(await self._stop(call, request.grace), label)
                 raise
             finally:
                 call.forget()
@@ -260,8 +261,10 @@ class _Call:
             await self._stream.send_all(frame)
         self._sent = True
         message, _ = await self._receive()
+        if message.get("lost"):
+            raise SpawnerLost(message["failed"], started=False)
         if "supervisor" not in message:
-            raise SpawnFailed(message["failed"], message.get("survivors", ()))
+            raise SpawnFailed(message["failed"])
         self.pid = message["supervisor"]
         self._calls[self.pid] = self.label
 
@@ -363,14 +366,16 @@ def is_gone(handle: SpawnerHandle) -> bool:
 
 async def _gone(handle: SpawnerHandle) -> None:
     """Wait for our child, so that no zombie is left."""
-    while True:
-        try:
-            pid, _ = os.waitpid(handle.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
-        except ChildProcessError:
-            return
-        if pid:
-            return
+    while not reaped(handle.pid):  # noqa: ASYNC110
         await trio.sleep(0.01)
+
+
+def reaped(pid: int) -> bool:
+    """Has this child of ours ended (and been waited for, by this or before)?"""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def launch() -> SpawnerHandle:

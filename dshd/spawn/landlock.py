@@ -6,7 +6,9 @@ with everything below, which makes it the weaker second:
 - ``/tmp`` can't be made private; the session's own directory is named in TMPDIR, and /tmp is read-only;
 - inside a directory that can be written nothing can be excepted, so hooks are not protected;
 - what is hidden is hidden by allowing everything around it, as it was when the command started;
-- the network is cut for TCP from ABI 4 on; UDP never is.
+- the network is cut for TCP from ABI 4 on; UDP never is;
+- sockets with a path can be connected to wherever they are, the daemon's too (which then knows that it is
+  talking to a tool, and lets it do little).
 
 Standard library only: this runs in the child, between fork and exec.
 """

@@ -7,7 +7,8 @@ JSON's ``blobs`` (a list of lengths) add up to.
     daemon -> supervisor   the request (stdin as blob), then at most one frame ``{"stop": true}``;
                            closing the pair means the same
     supervisor -> daemon   ``{"supervisor": pid}`` before the command is started, then one of
-                           ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``
+                           ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``;
+                           the spawner writes the latter, with ``lost``, for one that was killed
 
 Strings may hold surrogate escapes: argv and environment are bytes to the kernel.
 """

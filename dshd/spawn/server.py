@@ -18,6 +18,7 @@ import signal
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 from dshd.spawn import kernel, supervisor
@@ -37,10 +38,11 @@ def run(sock: socket.socket, parent: int, *, signalled: bool) -> NoReturn:
         settle(sock)
         Server(sock, parent, signalled).serve()
         code = 0
-    except BaseException:
+    except Exception:
         with contextlib.suppress(OSError):
             sock.sendall(traceback.format_exc()[-4000:].encode())
-    os._exit(code)
+    finally:
+        os._exit(code)
 
 
 def settle(sock: socket.socket) -> None:
@@ -154,7 +156,7 @@ class Server:
             call.close()
             return
         survivors = self._end_strays()
-        fail(call, "the call's supervisor was killed; what it ran was ended", survivors)
+        fail(call, "the call's supervisor was killed; what it ran was ended", survivors, lost=True)
 
     def _end_strays(self) -> list[int]:
         limit = time.monotonic() + STRAY_LIMIT
@@ -186,9 +188,9 @@ class Server:
             time.sleep(0.02)
 
 
-def fail(call: socket.socket, sentence: str, survivors: list[int] | None = None) -> None:
-    """The call's last frame, written in the supervisor's place."""
+def fail(call: socket.socket, sentence: str, survivors: Sequence[int] = (), *, lost: bool = False) -> None:
+    """The call's last frame, written in the supervisor's place; ``lost``: because it was killed."""
     with contextlib.suppress(OSError):
         call.setblocking(False)
-        call.sendall(encode({"failed": sentence, "survivors": survivors or []}))
+        call.sendall(encode({"failed": sentence, "survivors": list(survivors), "lost": lost}))
     call.close()

@@ -368,9 +368,10 @@ def become(
         os.execve(program, request.argv, request.env)  # noqa: S606
     except OSError as error:
         os.write(failure, f"{stage} {error.errno}".encode())
-    except BaseException as error:
+    except Exception as error:
         os.write(failure, f"{stage} {error!r}".encode()[:4000])
-    os._exit(127)
+    finally:
+        os._exit(127)
 
 
 IGNORED = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]

@@ -62,7 +62,7 @@ class Bash:
         self._detecting = trio.Lock()
 
     def describe(self, args: Args) -> str:
-        lines = str(args.get("command", "")).split("\n")
+        lines = str(args.get("command", "")).strip().split("\n")
         return f"bash: {lines[0]}" + (" ..." if len(lines) > 1 else "")
 
     async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
@@ -221,7 +221,8 @@ def remarks(done: Completed, text: str, plan: Plan) -> list[str]:
     if done.spill_error:
         notes.append(f"{done.spill} holds only the first {done.spilled} bytes: {done.spill_error}")
     if done.left and not done.timed_out:
-        notes.append(f"{done.left} background processes were ended with the command")
+        words = "process was" if done.left == 1 else "processes were"
+        notes.append(f"{done.left} background {words} ended with the command")
     if done.returncode != 0:
         notes += forbidden(text, plan)
     if done.survivors:
@@ -282,9 +283,9 @@ def signal_name(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.2 s``, ``38 s``, ``4 min 10 s``."""
-    if seconds < 10:
+    """``0.2 s``, ``38 s``, ``2 min``, ``4 min 10 s``."""
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    minutes, rest = divmod(round(seconds), 60)
+    words = [f"{minutes} min"] if minutes else []
+    return " ".join(words + ([f"{rest} s"] if rest else []))

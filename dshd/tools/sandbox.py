@@ -1,6 +1,6 @@
 """What a command may see and write: bubblewrap as an argv prefix, Landlock where that doesn't work.
 
-The rules, in the order in which a later one wins:
+The rules; on one place the later holds, and what is said of a place inside another holds there:
 
 1. everything can be read, nothing written; /dev is minimal, /proc shows only the command's own tree;
 2. ``/tmp`` is the session's own (one directory for all its calls), never the machine's;
@@ -51,7 +51,11 @@ class Found:
 
 
 TMP = Path("/tmp")  # noqa: S108
-BASE = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+BASE = {
+    Path("/"): ("--ro-bind", "/", "/"),
+    Path("/dev"): ("--dev", "/dev"),
+    Path("/proc"): ("--proc", "/proc"),
+}
 ISOLATION = ("--unshare-pid", "--die-with-parent", "--new-session")
 
 
@@ -60,7 +64,8 @@ async def detect(spawner: Spawner) -> Found:
     path = shutil.which("bwrap", path=f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin")
     if path is None:
         return Found(None, "bubblewrap is not installed", landlock.abi())
-    trial = [path, *BASE, *ISOLATION, "--unshare-net", *capabilities(), "--", "/bin/sh", "-c", ":"]
+    base = [word for words in BASE.values() for word in words]
+    trial = [path, *base, *ISOLATION, "--unshare-net", *capabilities(), "--", "/bin/sh", "-c", ":"]
     try:
         done = await spawner.run(trial, cwd="/", env={"PATH": os.defpath}, timeout=10, head=500, tail=0)
     except SpawnFailed as error:
@@ -127,7 +132,7 @@ def look(ctx: ToolContext, *, environ: Mapping[str, str], uid: int, found: Found
         cut_off=cut_off,
         repository=repository,
         protected=protected_in(dir) if ctx.mode == "workspace" else (),
-        around=() if found.bwrap else tuple(around([*hidden, *cut_off])),
+        around=tuple(around([*hidden, *cut_off])) if by_landlock(ctx.sandbox, found) else (),
         absent=tuple(absent_in(dir, repository, ctx.home)) if ctx.mode == "workspace" else (),
         agent=agent[0] if agent else None,
         folders=frozenset(path for path in (*hidden, *cut_off) if path.is_dir()),
@@ -148,7 +153,7 @@ def existing(paths: Iterable[Path]) -> tuple[Path, ...]:
 def absent_in(dir: Path, repository: Path | None, home: Path | None) -> Iterator[Path]:
     """What isn't there and must not be made: git would take hooks and settings from where ``commondir``
     says, and a shell reads any start-up file it finds in a home that is being worked in."""
-    candidates = [repository / "commondir"] if repository is not None else []
+    candidates = [repository / name for name in ("commondir", "hooks", "config")] if repository else []
     if home is not None and inside(home, [dir]):
         candidates += [home / name for name in (*SHELL_START, ".ssh", ".gnupg")]
         candidates += [home.joinpath(*run) for run in RUNS]
@@ -266,12 +271,16 @@ def needed(ctx: ToolContext) -> bool:
     return ctx.mode != "full" and ctx.sandbox != "none"
 
 
+def by_landlock(sandbox: str, found: Found) -> bool:
+    return found.landlock > 0 and (sandbox == "landlock" or (sandbox == "auto" and found.bwrap is None))
+
+
 def plan(mode: str, net: bool, sandbox: str, places: Places, found: Found) -> Plan:
-    """Decide. Raises Refused. ``sandbox``: ``auto``, ``bubblewrap``, ``landlock``."""
-    if found.bwrap is not None and sandbox in ("auto", "bubblewrap"):
+    """Decide. Raises Refused. ``sandbox``: ``auto``, ``bwrap``, ``landlock``."""
+    if found.bwrap is not None and sandbox in ("auto", "bwrap"):
         prefix = tuple(bubblewrap(found.bwrap, mode, net, places))
         return Plan(kind="bubblewrap", net=net, prefix=prefix, places=places)
-    if found.landlock > 0 and sandbox in ("auto", "landlock"):
+    if by_landlock(sandbox, found):
         rules = landlock_rules(mode, net, places)
         cut = net or found.landlock < landlock.NET_ABI
         return Plan(kind="landlock", net=cut, landlock=rules, env={"TMPDIR": str(places.tmp)}, places=places)
@@ -289,33 +298,42 @@ def why_refused(mode: str, sandbox: str, found: Found) -> str:
 
 
 def bubblewrap(program: str, mode: str, net: bool, places: Places) -> Iterator[str]:
-    """The argv prefix, in the order of the rules above."""
-    yield from (program, *BASE, *ISOLATION, *capabilities())
+    """The argv prefix. Mounts go from the root outwards, so that none covers one inside of it."""
+    mounts = {target: words for target, words in mounted(mode, places)}
+    yield program
+    for target in sorted(mounts, key=lambda path: len(path.parts)):
+        yield from mounts[target]
+    yield from (*ISOLATION, *capabilities())
     if not net:
         yield "--unshare-net"
-    if places.dir != TMP:
-        yield from bind(places.tmp, TMP)
+    yield from ("--chdir", str(places.dir), "--")
+
+
+def mounted(mode: str, places: Places) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """(target, bwrap's words) for each mount, in the order of the rules: of two on one target the later
+    one holds."""
+    yield from BASE.items()
+    yield TMP, bind(places.tmp, TMP)
     for path in places.cut_off:
-        yield from emptied(path, places)
+        yield path, emptied(path, places)
     if places.agent is not None:
-        yield from bind(places.agent, places.agent)
-    yield from bind(places.dir, places.dir, read_only=mode != "workspace")
+        yield places.agent, bind(places.agent, places.agent)
+    yield places.dir, bind(places.dir, places.dir, read_only=mode != "workspace")
     if mode == "workspace":
         yield from workspace(places)
     for path in places.hidden:
         if shown_otherwise(path, places):
-            yield from emptied(path, places)
+            yield path, emptied(path, places)
     for path in places.readable:
-        yield from bind(path, path, read_only=True)
-    yield from ("--chdir", str(places.dir), "--")
+        yield path, bind(path, path, read_only=True)
 
 
-def workspace(places: Places) -> Iterator[str]:
+def workspace(places: Places) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """What stays read-only inside the session's directory."""
     if places.repository is not None:
-        yield from bind(places.repository, places.repository)
+        yield places.repository, bind(places.repository, places.repository)
     for path in places.protected:
-        yield from bind(path, path, read_only=True)
+        yield path, bind(path, path, read_only=True)
 
 
 def shown_otherwise(path: Path, places: Places) -> bool:
@@ -323,7 +341,7 @@ def shown_otherwise(path: Path, places: Places) -> bool:
     return not inside(path, [TMP]) or inside(path, [places.dir]) or places.dir == TMP
 
 
-def bind(source: Path, target: Path, *, read_only: bool = False) -> tuple[str, str, str]:
+def bind(source: Path, target: Path, *, read_only: bool = False) -> tuple[str, ...]:
     return ("--ro-bind" if read_only else "--bind", str(source), str(target))
 
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from dshd.spawn.client import Spawner, launch
 from tests.spawn.helpers import Tree
@@ -20,10 +19,3 @@ async def spawner() -> AsyncIterator[Spawner]:
 @pytest.fixture
 def tree(spawner: Spawner, tmp_path: Path) -> Tree:
     return Tree(spawner, tmp_path)
-
-
-@pytest.fixture
-async def deadline() -> AsyncIterator[None]:
-    """Every test here waits for processes; none may wait for ever."""
-    with trio.fail_after(60):
-        yield

@@ -34,7 +34,8 @@ class Tree:
 
     async def sh(self, command: str, **options: Any) -> Completed:
         options = {"timeout": 20.0, "head": 4000, "tail": 4000, **options}
-        return await self.spawner.run(["bash", "-c", command], cwd=str(self.cwd), env=self.env, **options)
+        with trio.fail_after(30):
+            return await self.spawner.run(["bash", "-c", command], cwd=str(self.cwd), env=self.env, **options)
 
     def alive(self) -> set[int]:
         """Everything of this tree that is left, found by its environment."""

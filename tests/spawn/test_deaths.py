@@ -13,8 +13,6 @@ import trio
 from dshd.spawn.client import SpawnFailed, is_alive, kill_orphans
 from tests.spawn.helpers import Daemon, Tree, below, gone, name_of, until
 
-pytestmark = pytest.mark.usefixtures("deadline")
-
 STUBBORN = (
     "trap '' TERM; (trap '' TERM; setsid bash -c \"trap '' TERM; while :; do sleep 0.1; done\" &);"
     "setsid sleep 1000 & while :; do sleep 0.1; done"

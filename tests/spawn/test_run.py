@@ -13,8 +13,6 @@ from dshd import errors
 from dshd.spawn.client import Spawner, SpawnFailed
 from tests.spawn.helpers import PATH, Tree
 
-pytestmark = pytest.mark.usefixtures("deadline")
-
 
 async def test_output_and_exit_code_come_back_in_order(tree: Tree) -> None:
     done = await tree.sh("echo one; echo two >&2; echo three; exit 7")

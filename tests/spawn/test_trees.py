@@ -11,8 +11,6 @@ import trio
 from dshd.spawn import kernel
 from tests.spawn.helpers import Tree, gone, name_of, until
 
-pytestmark = pytest.mark.usefixtures("deadline")
-
 IGNORES_TERM = "trap '' TERM HUP INT; while :; do sleep 0.05; done"
 WAYS_OUT = {
     "plain": "sleep 1000 &",

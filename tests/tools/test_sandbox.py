@@ -1,0 +1,394 @@
+"""What a sandboxed command can see, write and reach; first as decisions, then for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from dshd.spawn import landlock
+from dshd.spawn.client import Spawner, launch
+from dshd.tools import sandbox
+from dshd.tools.bash import Bash
+from dshd.tools.sandbox import Found, Places, Refused
+from dshd.tools.tool import ToolContext, ToolOutput
+from tests.spawn.helpers import below, until
+
+WORKS = Found("/usr/bin/bwrap", "", 0)
+LANDLOCK_ONLY = Found(None, "bwrap refused", 6)
+NOTHING = Found(None, "bubblewrap is not installed", 0)
+
+
+def places(**changes: Any) -> Places:
+    base = Places(dir=Path("/home/you/src"), tmp=Path("/state/s1/spill/tmp"))
+    return attrs.evolve(base, **changes)
+
+
+def words(plan: sandbox.Plan) -> str:
+    return " ".join(plan.prefix)
+
+
+def exists(path: Path | str) -> bool:
+    return os.path.lexists(path)
+
+
+# -- decisions
+
+
+def test_workspace_makes_the_directory_writable_and_read_only_does_not() -> None:
+    assert "--bind /home/you/src /home/you/src" in words(
+        sandbox.plan("workspace", False, "auto", places(), WORKS)
+    )
+    plan = sandbox.plan("read-only", False, "auto", places(), WORKS)
+    assert "--ro-bind /home/you/src /home/you/src" in words(plan)
+    assert "--bind /home" not in words(plan)
+
+
+def test_the_network_is_there_only_if_the_session_has_it() -> None:
+    assert "--unshare-net" in sandbox.plan("workspace", False, "auto", places(), WORKS).prefix
+    assert "--unshare-net" not in sandbox.plan("workspace", True, "auto", places(), WORKS).prefix
+
+
+def test_no_mount_covers_one_inside_of_it() -> None:
+    hidden = Path("/home/you/src/state")
+    given = places(
+        repository=Path("/home/you/src/.git"),
+        protected=(Path("/home/you/src/.git/hooks"),),
+        hidden=(hidden,),
+        folders=frozenset([hidden]),
+        readable=(hidden / "spill",),
+    )
+    line = words(sandbox.plan("workspace", False, "auto", given, WORKS))
+    order = [
+        "--ro-bind / /",
+        "--bind /state/s1/spill/tmp /tmp",
+        "--bind /home/you/src /home/you/src",
+        "--bind /home/you/src/.git /home/you/src/.git",
+        "--ro-bind /home/you/src/.git/hooks /home/you/src/.git/hooks",
+        "--chdir /home/you/src --",
+    ]
+    assert sorted(order, key=line.index) == order
+    emptied = line.index(f"--tmpfs {hidden}")
+    assert line.index(order[2]) < emptied < line.index(f"--ro-bind {hidden}/spill {hidden}/spill")
+
+
+@pytest.mark.parametrize("dir", ["/", "/run", "/tmp"])
+def test_a_session_in_a_directory_above_others_does_not_uncover_them(dir: str) -> None:
+    bus = Path("/run/user/1000")
+    given = places(dir=Path(dir), cut_off=(bus,), folders=frozenset([bus]))
+    line = words(sandbox.plan("workspace", False, "auto", given, WORKS))
+    assert line.count(f"--bind {dir} {dir} ") == 1
+    assert line.index(f"--bind {dir} {dir} ") < line.index("--tmpfs /run/user/1000") or dir == "/tmp"
+    assert ("--ro-bind / /" in line) == (dir != "/")
+    assert line.index(" / / ") < line.index("--proc /proc")
+    assert ("/state/s1/spill/tmp" in line) == (dir != "/tmp")
+
+
+def test_landlock_is_used_where_bubblewrap_is_refused() -> None:
+    plan = sandbox.plan("workspace", False, "auto", places(around=(Path("/usr"),)), LANDLOCK_ONLY)
+    assert (plan.kind, plan.prefix, plan.net) == ("landlock", (), False)
+    assert plan.landlock is not None
+    assert plan.landlock["read"] == ["/usr"]
+    assert "/home/you/src" in plan.landlock["write"]
+    assert plan.env == {"TMPDIR": "/state/s1/spill/tmp"}
+
+
+def test_an_old_landlock_can_not_cut_the_network_and_the_plan_knows() -> None:
+    assert sandbox.plan("workspace", False, "auto", places(), Found(None, "", 3)).net
+
+
+def test_without_any_sandbox_bash_is_refused_with_the_reason_and_the_way_out() -> None:
+    with pytest.raises(Refused) as refused:
+        sandbox.plan("workspace", False, "auto", places(), NOTHING)
+    assert str(refused.value) == (
+        "bash is refused: mode workspace needs a sandbox, and none works here (bubblewrap is not installed; "
+        'the kernel has no Landlock). A person can allow commands without one: sandbox = "none" under '
+        "[tools], or mode full."
+    )
+
+
+def test_a_sandbox_asked_for_by_name_is_not_replaced_by_another() -> None:
+    with pytest.raises(Refused, match='sandbox = "bwrap"'):
+        sandbox.plan("workspace", False, "bwrap", places(), LANDLOCK_ONLY)
+    assert sandbox.plan("workspace", False, "landlock", places(), Found("/bwrap", "", 5)).kind == "landlock"
+
+
+# -- what is found
+
+
+def test_hooks_settings_keys_and_start_up_files_are_found_wherever_they_are(tmp_path: Path) -> None:
+    wanted = {
+        ".git/hooks", ".git/config", ".git/modules/sub/config", ".git/modules/sub/hooks",
+        "sub/.git", "deep/er/.git/hooks", "deep/er/.git/config", "dot/.bashrc", "a/b/.ssh",
+        "home/.config/autostart", "home/.config/systemd",
+    }  # fmt: skip
+    for name in (*wanted, ".git/objects/config", ".git/refs/heads/hooks", "src/config", "src/hooks"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if path.name in ("hooks", ".ssh", "autostart", "systemd") else path.touch()
+    found = {str(path.relative_to(tmp_path)) for path in sandbox.protected_in(tmp_path)}
+    assert found == wanted
+
+
+def test_links_are_not_followed_when_looking_for_protected_places(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "other" / ".ssh").mkdir(parents=True)
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "other")
+    assert sandbox.protected_in(tmp_path / "work") == ()
+
+
+def test_everything_but_the_hidden_places_is_around_them(tmp_path: Path) -> None:
+    for name in ("a/secret", "a/open", "b"):
+        (tmp_path / name).mkdir(parents=True)
+    around = set(sandbox.around([tmp_path / "a" / "secret"]))
+    assert {tmp_path / "a" / "open", tmp_path / "b"} <= around
+    assert not any((tmp_path / "a" / "secret").is_relative_to(path) for path in around)
+
+
+# -- for real
+
+
+@pytest.fixture
+async def spawner() -> AsyncIterator[Spawner]:
+    spawner = Spawner(launch())
+    yield spawner
+    await spawner.aclose()
+
+
+@pytest.fixture
+def ctx(ctx: ToolContext, spawner: Spawner) -> ToolContext:
+    return attrs.evolve(ctx, spawner=spawner)
+
+
+@pytest.fixture(params=["bwrap", "landlock"])
+async def confined(request: pytest.FixtureRequest, ctx: ToolContext, spawner: Spawner) -> ToolContext:
+    return attrs.evolve(ctx, sandbox=await usable(request.param, spawner))
+
+
+@pytest.fixture
+async def bubble(ctx: ToolContext, spawner: Spawner) -> ToolContext:
+    return attrs.evolve(ctx, sandbox=await usable("bwrap", spawner))
+
+
+async def usable(kind: str, spawner: Spawner) -> str:
+    if kind == "landlock" and landlock.abi() < landlock.NET_ABI:
+        pytest.skip("this kernel has no Landlock that can cut the network")
+    if kind == "bwrap" and (await sandbox.detect(spawner)).bwrap is None:
+        pytest.skip("bubblewrap does not work here; apt-get install bubblewrap")
+    return kind
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A directory that is not below the machine's /tmp."""
+    path = Path(f"/var/tmp/dshd-test-{os.getpid()}")
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+async def sh(ctx: ToolContext, command: str) -> ToolOutput:
+    with trio.fail_after(30):
+        return await Bash().run({"command": command}, ctx)
+
+
+async def test_files_inside_can_be_written_and_others_can_not(confined: ToolContext, elsewhere: Path) -> None:
+    output = await sh(confined, f"echo in > in; echo out > {elsewhere}/out; echo out > /etc/dshd-test")
+    assert (confined.dir / "in").read_text() == "in\n"
+    assert not exists(elsewhere / "out")
+    assert not exists("/etc/dshd-test")
+    assert "can be written" in output.text
+
+
+async def test_in_read_only_nothing_is_written_but_tmp(confined: ToolContext) -> None:
+    ctx = attrs.evolve(confined, mode="read-only")
+    output = await sh(ctx, 'echo a > in; echo b > "${TMPDIR:-/tmp}/x"; cat "${TMPDIR:-/tmp}/x"')
+    assert not (ctx.dir / "in").exists()
+    assert "\nb\n" in output.text
+
+
+async def test_tmp_is_the_session_s_own_and_lasts_from_call_to_call(bubble: ToolContext) -> None:
+    await sh(bubble, "echo kept > /tmp/dshd-test-kept")
+    assert (await sh(bubble, "cat /tmp/dshd-test-kept")).text.startswith("kept\n")
+    assert not exists("/tmp/dshd-test-kept")
+
+
+async def test_hidden_places_are_empty_and_spill_files_can_be_read(
+    confined: ToolContext, elsewhere: Path
+) -> None:
+    spill_dir = elsewhere / "state" / "s1" / "spill"
+    ctx = attrs.evolve(confined, hidden=(elsewhere / "state",), spill_dir=spill_dir)
+    ctx.spill_dir.mkdir(parents=True)
+    (elsewhere / "state" / "key").write_text("secret")
+    (elsewhere / "beside").write_text("seen\n")
+    output = await sh(ctx, f"cat {elsewhere}/state/key; cat {elsewhere}/beside; seq 20000")
+    assert "secret" not in output.text
+    assert "seen" in output.text
+    (spill,) = ctx.spill_dir.glob("*.out")
+    assert str(spill) in output.text
+    assert (await sh(ctx, f"tail -n 1 {spill}")).text.startswith("20000\n")
+
+
+async def test_hidden_places_inside_the_directory_are_hidden_too(bubble: ToolContext) -> None:
+    (bubble.dir / "run").mkdir()
+    (bubble.dir / "run" / "key").write_text("secret")
+    (bubble.dir / "file").write_text("secret")
+    ctx = attrs.evolve(bubble, hidden=(bubble.dir / "run", bubble.dir / "file"))
+    output = await sh(ctx, "cat run/key file; ls -A run | wc -l")
+    assert "secret" not in output.text
+    assert "\n0\n" in output.text
+
+
+async def test_the_daemon_s_socket_can_not_be_reached(bubble: ToolContext, elsewhere: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(elsewhere / "dshd.sock"))
+        listener.listen()
+        connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{elsewhere}/dshd.sock')"
+        probe = f'python3 -c "{connect}"'
+        ctx = attrs.evolve(bubble, hidden=(elsewhere,))
+        assert "Error" in (await sh(ctx, probe)).text
+
+
+PROBE = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 1); print('reached')\""
+
+
+async def test_there_is_no_network_without_net(confined: ToolContext) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = PROBE.format(port=server.getsockname()[1])
+        assert "reached" not in (await sh(confined, command)).text
+        assert "reached" in (await sh(attrs.evolve(confined, net=True), command)).text
+
+
+async def test_a_failure_for_want_of_network_says_how_to_get_it(bubble: ToolContext) -> None:
+    output = await sh(bubble, "getent hosts example.com || { echo 'Could not resolve host'; exit 6; }")
+    assert "[network is off here: dshctl set net=on]" in output.text
+
+
+def repository(dir: Path) -> Path:
+    git = dir / ".git"
+    (git / "hooks").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "config").write_text("[core]\n")
+    return git
+
+
+ATTACKS = {
+    "hook": "echo evil > .git/hooks/pre-commit",
+    "hook by rename": "echo evil > x; mv x .git/hooks/pre-commit",
+    "settings": "echo evil >> .git/config",
+    "settings by rename": "echo evil > x; mv -f x .git/config",
+    "another .git": "mv .git old; mkdir .git; cp -r old/. .git; echo evil > .git/hooks/pre-commit",
+    "hooks moved away": "mv .git/hooks x; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
+    "hooks removed": "rm -rf .git/hooks; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
+    "common directory": "mkdir evil; echo ../evil > .git/commondir",
+    "remount": "mount -o remount,rw,bind .git/hooks; umount .git/hooks; echo evil > .git/hooks/pre-commit",
+    "mode": "chmod 777 .git/hooks; chmod 666 .git/config",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=lambda text: text[:20].replace(" ", "_"))
+async def test_git_s_hooks_and_settings_can_not_be_changed(bubble: ToolContext, attack: str) -> None:
+    git = repository(bubble.dir)
+    mode = (git / "hooks").stat().st_mode
+    await sh(bubble, attack)
+    assert list((git / "hooks").iterdir()) == []
+    assert (git / "config").read_text() == "[core]\n"
+    assert (git / "hooks").stat().st_mode == mode
+    assert not (git / "commondir").exists()
+
+
+async def test_what_was_taken_away_again_is_told_and_kept(bubble: ToolContext) -> None:
+    git = repository(bubble.dir)
+    output = await sh(bubble, "echo ../evil > .git/commondir")
+    assert f"[{git}/commondir was removed again: it is protected here]" in output.text
+    (kept,) = (bubble.spill_dir / "removed").iterdir()
+    assert kept.read_text() == "../evil\n"
+
+
+async def test_hooks_that_were_not_there_do_not_come_into_being(bubble: ToolContext) -> None:
+    git = repository(bubble.dir)
+    (git / "hooks").rmdir()
+    await sh(bubble, "mkdir .git/hooks; echo evil > .git/hooks/pre-commit")
+    assert not (git / "hooks").exists()
+
+
+async def test_git_itself_works_in_a_workspace(bubble: ToolContext) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    made = await sh(
+        bubble,
+        "git init -q . && git config user.email a@b && git config user.name a"
+        " && echo x > x && git add x && git commit -qm one",
+    )
+    assert "[exit 0" in made.text
+    again = await sh(bubble, "echo y > x && git commit -qam two && git log --oneline | wc -l")
+    assert again.text.startswith("2\n")
+    refused = await sh(bubble, "git config user.name evil")
+    assert "git's settings and hooks can't be changed here" in refused.text
+
+
+async def test_a_start_up_file_does_not_come_into_being_in_a_home_that_is_worked_in(
+    bubble: ToolContext,
+) -> None:
+    (bubble.dir / ".bashrc").write_text("mine\n")
+    ctx = attrs.evolve(bubble, home=bubble.dir)
+    await sh(ctx, "echo evil >> .bashrc; echo evil > .zshenv; mkdir .ssh; echo evil > .ssh/rc; echo ok > ok")
+    assert (ctx.dir / ".bashrc").read_text() == "mine\n"
+    assert not (ctx.dir / ".zshenv").exists()
+    assert not (ctx.dir / ".ssh").exists()
+    assert (ctx.dir / "ok").exists()
+
+
+async def test_processes_outside_can_neither_be_seen_nor_signalled(bubble: ToolContext) -> None:
+    output = await sh(bubble, f"kill -0 {os.getpid()} || echo no; ls -d /proc/[0-9]* | wc -l")
+    first, second = [line for line in output.text.splitlines() if not line.startswith(("bash:", "["))]
+    assert first == "no"
+    assert int(second) < 6
+
+
+async def test_root_has_no_way_to_raise_itself_again(bubble: ToolContext) -> None:
+    output = await sh(bubble, "mount -t tmpfs none /mnt && echo raised; unshare -m true && echo raised")
+    assert "raised" not in output.text
+
+
+async def test_full_mode_has_no_sandbox(ctx: ToolContext, elsewhere: Path) -> None:
+    await sh(attrs.evolve(ctx, mode="full"), f"echo x > {elsewhere}/x")
+    assert (elsewhere / "x").exists()
+
+
+async def test_none_in_the_config_is_a_workspace_without_a_sandbox(ctx: ToolContext, elsewhere: Path) -> None:
+    await sh(attrs.evolve(ctx, sandbox="none"), f"echo x > {elsewhere}/x")
+    assert (elsewhere / "x").exists()
+
+
+async def test_a_broken_bwrap_is_found_out(ctx: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ctx.dir / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ctx.dir}:{os.environ['PATH']}")
+    found = await sandbox.detect(ctx.spawner)
+    assert (found.bwrap, found.why) == (None, "bwrap: setting up uid map: Permission denied")
+
+
+async def test_cancelling_a_sandboxed_command_leaves_nothing(bubble: ToolContext) -> None:
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            command = "setsid sleep 1000 & touch begun; trap '' TERM; sleep 1000; sleep 1"
+            nursery.start_soon(sh, bubble, command)
+            await until((bubble.dir / "begun").exists)
+            scope.cancel()
+    await until(lambda: "sleep" not in below(bubble.spawner.pid), 2)
+
+
+async def test_a_sandboxed_command_may_clean_up_at_its_time_limit(bubble: ToolContext) -> None:
+    command = "trap 'echo cleaned; exit 3' TERM; sleep 1000 & wait"
+    output = await Bash().run({"command": command, "timeout": 0.5}, bubble)
+    assert output.error == "TIMEOUT"
+    assert output.text.startswith("cleaned\n[time limit")
