@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dshctl.lock import is_held
 from dshd import __version__, errors, paths
@@ -107,7 +107,7 @@ def _wait_ready(client: Client, process: subprocess.Popen[bytes] | None, size: i
         if status is not None and not is_held(client.places.lock):
             raise _failed(status, client.places, size)
         if time.monotonic() > end:
-            raise _not_ready(client.places, _last_line(client.places.log, size))
+            raise _not_ready(client.places, last_words(client.places.log, size).line)
         time.sleep(client.deadline.left(_POLL_S) or 0)
 
 
@@ -178,23 +178,41 @@ def _prepare_log(path: str) -> int:
     return 0
 
 
-def _last_line(path: str, start: int) -> str:
-    """The last line with words in it, of what was written since."""
+class Words(NamedTuple):
+    """What a daemon wrote last: a sentence, and the commands below it."""
+
+    line: str
+    hint: str = ""
+
+
+def last_words(path: str, start: int) -> Words:
+    """The last error told since (``dshd: ...``, with its commands below), else the last line with words."""
+    lines = _written(path, start)
+    told = max((at for at, line in enumerate(lines) if line.startswith(_TOLD)), default=None)
+    if told is not None:
+        below = [line.strip() for line in lines[told + 1 :] if line.startswith("      ")]
+        return Words(lines[told].removeprefix(_TOLD), "\n".join(below))
+    words = (line.strip(" |+-") for line in reversed(lines))  # a traceback of groups is framed
+    return Words(next(filter(None, words), ""))
+
+
+_TOLD: Final = "dshd: "
+
+
+def _written(path: str, start: int) -> list[str]:
     try:
         with open(path, "rb") as file:
             file.seek(start)
-            lines = file.read(_LOG_MAX).decode("utf-8", "replace").split("\n")
+            return file.read(_LOG_MAX).decode("utf-8", "replace").split("\n")
     except OSError:
-        return ""
-    words = (line.strip(" |+-") for line in reversed(lines))  # a traceback of groups is framed
-    return next(filter(None, words), "")
+        return []
 
 
 def _failed(status: int, places: paths.Places, size: int) -> errors.DshError:
-    line = _last_line(places.log, size).removeprefix("dshd: ")
+    words = last_words(places.log, size)
     how = f"it ended with {status}" if status >= 0 else f"it was killed by signal {-status}"
-    said = f"Its last line was:\n{line}" if line else f"It said nothing in {places.log}"
-    return errors.Unreachable(f"dshd did not start; {how}. {said}")
+    said = f"Its last line was:\n{words.line}" if words.line else f"It said nothing in {places.log}"
+    return errors.Unreachable(f"dshd did not start; {how}. {said}", hint=words.hint)
 
 
 def _not_ready(places: paths.Places, line: str) -> errors.Unreachable:

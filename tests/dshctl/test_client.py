@@ -363,6 +363,20 @@ def test_the_reason_why_it_did_not_start_is_shown(dshctl: Dshctl, start: Any) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("log", "line", "hint"),
+    [
+        ("", "", ""),
+        ("one\ntwo\n\n", "two", ""),
+        ("dshd: bad config\n      dshctl config check\n", "bad config", "dshctl config check"),
+        ("  | TypeError: no\n  +------\n", "TypeError: no", ""),
+    ],
+)
+def test_a_daemons_last_words(tmp_path: Path, log: str, line: str, hint: str) -> None:
+    (tmp_path / "log").write_text(f"before\n{log}")
+    assert autostart.last_words(str(tmp_path / "log"), 7) == (line, hint)
+
+
 def test_one_that_does_not_get_ready_is_given_up(
     dshctl: Dshctl, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
