@@ -76,6 +76,8 @@ def _check(places: Places, required: bool) -> int:
     config.environment(found, places, os.environ)
     load_plugins(found.plugins)
     Models(found.routes, default=found.model.default)
+    for name in found.ahead():
+        print(f"dshd: {name} is set, and this version does not carry it out yet", file=sys.stderr)
     print(f"{places.config}: good")
     return 0
 

@@ -229,9 +229,32 @@ class Config:
         """The variables that routes take their keys from."""
         return tuple(route.api_key_env for route in self.routes.values() if route.api_key_env)
 
+    def ahead(self) -> list[str]:
+        """Settings that are set and that this version reads, checks and does not carry out yet."""
+        return [".".join(path) for path in _AHEAD if _value(self, path) != _value(Config(), path)]
+
     def within_policy(self, mode: Mode) -> Mode:
         """The mode, or the most that the policy allows."""
         return min(mode, self.policy.max_mode, key=MODES.index)
+
+
+_AHEAD: Final[tuple[tuple[str, ...], ...]] = (
+    ("budget",),
+    ("driver", "max_running"),
+    ("sessions", "keep_run"),
+    ("tools", "fetch"),
+    ("approval",),
+    ("notify",),
+    ("hooks",),
+    ("mcp",),
+    ("policy", "day_cost"),
+)
+
+
+def _value(found: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        found = getattr(found, name)
+    return found
 
 
 # ---------------------------------------------------------------- texts into a Config

@@ -46,11 +46,14 @@ from dshd.control.feed import Hub
 from dshd.control.listener import Listener
 from dshd.control.methods import Room
 from dshd.driver.port import RealOutside, Services
-from dshd.errors import DshError
+from dshd.errors import DshError, NotConfigured
 from dshd.log.disk import RealDisk
 from dshd.log.lock import StateLock
 from dshd.log.store import Store
+from dshd.model.adapter import PreparedCall
+from dshd.model.errors import ModelError
 from dshd.model.models import Models
+from dshd.model.routes import Choice
 from dshd.paths import Places
 from dshd.plugins.loader import load_plugins
 from dshd.session.registry import Registry
@@ -97,6 +100,29 @@ class Live(Sequence[Any]):
         return self.items[index]
 
 
+class PermittedModels(Models):
+    """Models through the adapters that the policy allows; ``allowed`` None: through any."""
+
+    allowed: list[str] | None = None
+
+    def prepare_call(self, ref: str, *, patience: float | None = None) -> PreparedCall:
+        if (why := self._why_not(ref)) is not None:
+            raise ModelError("NO_ADAPTER", why)
+        return super().prepare_call(ref, patience=patience)
+
+    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
+        choice = await super().choose(explicit, client_is_terminal=client_is_terminal)
+        if (why := self._why_not(choice.ref)) is not None:
+            raise NotConfigured(f"{why}.", hint="dshctl models")
+        return choice
+
+    def _why_not(self, ref: str) -> str | None:
+        adapter = self.adapter_name(ref)
+        if self.allowed is None or adapter is None or adapter in self.allowed:
+            return None
+        return f'the policy does not allow route "{ref}" (adapter {adapter})'
+
+
 class Daemon:
     """The process, as requests see it (`control.methods.Process`), and its settings."""
 
@@ -115,9 +141,9 @@ class Daemon:
 
     # ---------------------------------------------------------------- settings
 
-    def _models(self) -> Models:
+    def _models(self) -> PermittedModels:
         config = self._setup.config
-        return Models(
+        return PermittedModels(
             config.routes,
             default=config.model.default,
             env=self.environ,
@@ -134,11 +160,14 @@ class Daemon:
         self.models.configure(
             config.routes, default=model.default, idle_timeout=model.idle_timeout, patience=model.patience
         )
+        self.models.allowed = config.policy.adapters
         self.environ.clear()
         self.environ.update(environ)
         self.plugins.items = plugins
         self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
         self.config = config
+        for name in config.ahead():
+            log.warning("config: %s is set, and this version does not carry it out yet", name)
 
     async def reload(self) -> Json:
         """Read the config again. Raises `NotConfigured`; then everything is as it was."""

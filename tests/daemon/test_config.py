@@ -178,6 +178,14 @@ def test_a_cost_limit_needs_prices() -> None:
     assert 'route "openai" has none' in refusal("model = 'openai'\n[budget]\nday_cost = 1")
 
 
+def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
+    assert Config().ahead() == []
+    assert user(WHOLE).ahead() == [
+        "budget", "driver.max_running", "sessions.keep_run", "tools.fetch", "approval", "notify", "hooks",
+        "mcp",
+    ]  # fmt: skip
+
+
 # ---------------------------------------------------------------- two files
 
 SYSTEM = """\

@@ -1,0 +1,72 @@
+"""What the daemon makes of its config, without its process."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dshd import config
+from dshd.config import Source
+from dshd.daemon import Daemon, Setup
+from dshd.errors import NotConfigured
+from dshd.model.errors import ModelError
+from dshd.paths import Places
+from dshd.spawn import SpawnerHandle
+from dshd.systemd import Manager
+
+
+def daemon(tmp_path: Path, user: str = "", system: str = "") -> Daemon:
+    places = Places(str(tmp_path / "config.toml"), str(tmp_path / "etc.toml"), str(tmp_path / "s"), ("/x",))
+    Path(places.config).write_text(user)
+    Path(places.system_config).write_text(system)
+    found = config.parse(Source("config.toml", user), Source("etc.toml", system))
+    ours, theirs = socket.socketpair()
+    ours.close()
+    theirs.close()
+    return Daemon(
+        Setup(config=found, places=places, environ={"HOME": "/h", "FAST_KEY": "k", "OTHER": "x"},
+              manager=Manager(), handle=SpawnerHandle(0, ours))
+    )  # fmt: skip
+
+
+FAST = '[routes.fast]\nadapter = "openai"\nbase_url = "http://x/"\nmodel = "m"\napi_key_env = "FAST_KEY"\n'
+
+
+async def test_the_policy_holds_for_built_in_routes_too(tmp_path: Path) -> None:
+    found = daemon(tmp_path, FAST, "[policy]\nadapters = ['openai']\n")
+    assert (await found.models.choose("fast", client_is_terminal=False)).ref == "fast"
+    assert found.models.prepare_call("fast").model == "m"
+    with pytest.raises(NotConfigured, match="does not allow"):
+        await found.models.choose("rehearsal", client_is_terminal=True)
+    with pytest.raises(ModelError, match="does not allow"):
+        found.models.prepare_call("rehearsal")
+
+
+async def test_a_reload_changes_everything_or_nothing(tmp_path: Path) -> None:
+    found = daemon(tmp_path)
+    assert "FAST_KEY" not in found.environ
+    (tmp_path / "config.toml").write_text(
+        FAST + "[[rules]]\naction = 'deny'\n[plugins.rate_limit]\nper_minute = 1\n"
+    )
+    await found.reload()
+    assert found.environ["FAST_KEY"] == "k"
+    assert "OTHER" not in found.environ
+    assert (len(found.rules), len(found.plugins)) == (1, 1)
+    before = found.config
+    for bad in ("[plugins.nothing]\n", FAST + "profile = { nothing = 1 }\n", "x"):
+        (tmp_path / "config.toml").write_text(bad)
+        with pytest.raises(NotConfigured):
+            await found.reload()
+        assert found.config is before
+        assert (len(found.rules), len(found.plugins)) == (1, 1)
+        assert found.models.prepare_call("fast").model == "m"
+        assert found.environ["FAST_KEY"] == "k"
+
+
+async def test_what_is_set_and_not_carried_out_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon(tmp_path, "[[hooks]]\nevent = 'turn_end'\ncommand = 'x'\n")
+    assert "hooks is set, and this version does not carry it out" in caplog.text
