@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ START_LIMIT = 10.0  # s until a supervisor must have said that it is there
 END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 2.0  # s, after the grace, for everything else
 CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
 MARK = "DSHD_SCOPE"  # in the environment of all we start: whose it is
+BOOT = secrets.token_hex(8)  # this daemon, among those of its state directory
 
 
 class SpawnFailed(Exception):
@@ -89,8 +91,13 @@ class Spawner:
         self.survivors: dict[int, str] = {}  # pid -> label of what could not be ended
 
     @property
+    def handle(self) -> SpawnerHandle:
+        """The spawner that takes calls now."""
+        return self._handle
+
+    @property
     def pid(self) -> int:
-        """The spawner's pid."""
+        """Its pid."""
         return self._handle.pid
 
     @property
@@ -388,29 +395,36 @@ def launch() -> SpawnerHandle:
     return SpawnerHandle(process.pid, ours, forked=False)
 
 
-def mark(state_dir: Path) -> str:
-    """What the environment of everything started for this state directory carries."""
-    return os.fsdecode(state_dir)
+def mark(state_dir: Path, *, boot: str = BOOT) -> str:
+    """What the environment of everything started for this state directory carries, by which daemon."""
+    return f"{boot}:{os.fsdecode(state_dir)}"
 
 
 def kill_orphans(state_dir: Path) -> list[int]:
     """End what an earlier daemon of this state directory left behind. Returns the pids.
 
-    There is something only if that daemon was killed together with its spawner and supervisors. To be
-    called before the first call. Blocks, for ms as a rule and END_LIMIT at most.
+    There is something only if that daemon was killed together with its spawner and supervisors. What
+    this daemon has started is left alone. Blocks, for ms as a rule and END_LIMIT at most.
     """
     found: set[int] = set()
     limit = time.monotonic() + END_LIMIT
     while time.monotonic() < limit:
-        now = kernel.carriers(f"{MARK}={mark(state_dir)}")
+        now = left_behind(state_dir)
         for pid in now:
             found |= kernel.kill_below(pid).keys()
         kernel.send(now, signal.SIGKILL)
         found |= now
-        if not any(is_alive(pid) for pid in found):
+        if not any(map(is_alive, found)):
             break
         time.sleep(0.02)
     return sorted(found)
+
+
+def left_behind(state_dir: Path) -> set[int]:
+    """The pids whose mark names this state directory and another daemon."""
+    marks = kernel.marked(MARK)
+    ours, any_boot = mark(state_dir), mark(state_dir, boot="")
+    return {pid for pid, value in marks.items() if value != ours and value[len(BOOT) :] == any_boot}
 
 
 def is_alive(pid: int) -> bool:

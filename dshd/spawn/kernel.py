@@ -106,16 +106,18 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def carriers(mark: str) -> set[int]:
-    """The pids whose environment held ``mark`` (``NAME=value``) when they were executed."""
-    wanted, found = os.fsencode(mark), set()
+def marked(name: str) -> dict[int, str]:
+    """{pid: value} of the processes that were executed with this variable in their environment."""
+    wanted, found = os.fsencode(f"{name}="), {}
     for pid in processes():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.add(pid)
+                variables = file.read().split(b"\0")
         except OSError:
             continue
+        for variable in variables:
+            if variable.startswith(wanted):
+                found[pid] = os.fsdecode(variable[len(wanted) :])
     return found
 
 

@@ -39,7 +39,7 @@ class Tree:
 
     def alive(self) -> set[int]:
         """Everything of this tree that is left, found by its environment."""
-        return {pid for pid in kernel.carriers(f"TREE={self.mark}") if is_alive(pid)}
+        return {pid for pid, value in kernel.marked("TREE").items() if value == self.mark and is_alive(pid)}
 
     async def started(self, count: int = 1) -> set[int]:
         """Wait until at least ``count`` processes of the tree are there."""

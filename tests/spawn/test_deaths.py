@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from dshd.spawn.client import SpawnFailed, is_alive, kill_orphans
+from dshd.spawn.client import Spawner, SpawnFailed, is_alive, kill_orphans
 from tests.spawn.helpers import Daemon, Tree, below, gone, name_of, until
 
 STUBBORN = (
@@ -77,6 +77,16 @@ async def test_what_is_left_when_all_are_killed_at_once_is_found_at_the_next_sta
     ended = await trio.to_thread.run_sync(kill_orphans, tree.cwd)
     assert ended
     assert tree.alive() == set()
+
+
+async def test_what_this_daemon_runs_is_no_orphan(spawner: Spawner, tmp_path: Path) -> None:
+    tree = Tree(Spawner(spawner.handle, state_dir=tmp_path), tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.sh, "sleep 1000 & sleep 1000")
+        before = await tree.started(2)
+        assert await trio.to_thread.run_sync(kill_orphans, tmp_path) == []
+        assert all(map(is_alive, before))
+        nursery.cancel_scope.cancel()
 
 
 async def test_another_state_directory_s_processes_are_left_alone(daemon: Daemon, tree: Tree) -> None:
