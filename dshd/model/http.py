@@ -221,31 +221,22 @@ async def _pump(source: AsyncIterator[bytes], receiver: Receiver, acknowledge: C
                 return
     finally:
         if not ended:
-            await _unwind(source)
+            with trio.move_on_after(0, shield=True):
+                await _read_out(source)
 
 
 async def _linger(source: AsyncIterator[bytes]) -> bool:
     """Read what little is left, so that the connection can be used again. True: at the end."""
     with trio.move_on_after(LINGER):
-        try:
-            while True:
-                await source.__anext__()
-        except StopAsyncIteration:
-            return True
-        except Exception:  # noqa: S110 - whatever it is, the answer is complete
-            pass
-    return True
+        await _read_out(source)
+    return True  # a cancelled read has unwound it
 
 
-async def _unwind(source: AsyncIterator[bytes]) -> None:
-    """Unwind a source that isn't at its end; see the module's docstring."""
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        try:
-            while True:
-                await source.__anext__()
-        except Exception:  # noqa: S110 - the response is being thrown away
-            pass
+async def _read_out(source: AsyncIterator[bytes]) -> None:
+    """Read on to the end, or until the scope's cancellation arrives; see the module's docstring."""
+    with suppress(Exception):  # the end, or an error: nobody wants what is left
+        while True:
+            await source.__anext__()
 
 
 def place(url: str) -> str:

@@ -370,6 +370,7 @@ async def test_a_consumer_that_is_cancelled_or_fails_leaves_no_generator_behind(
 async def test_closing_with_requests_in_flight_ends_them_as_aborted(server: Server) -> None:
     models = server.models()
     codes: list[str] = []
+    arrived = trio.Event()
 
     async def one() -> None:
         with pytest.raises(ModelError) as caught:
@@ -377,6 +378,8 @@ async def test_closing_with_requests_in_flight_ends_them_as_aborted(server: Serv
         codes.append(caught.value.code)
 
     async def play(connection: Connection) -> None:
+        if len(server.requests) == 3:
+            arrived.set()
         await connection.send(HEAD)
         await connection.until_gone()
 
@@ -385,8 +388,7 @@ async def test_closing_with_requests_in_flight_ends_them_as_aborted(server: Serv
         for _ in range(3):
             nursery.start_soon(one)
         with trio.fail_after(5):
-            while len(server.requests) < 3:
-                await trio.lowlevel.checkpoint()
+            await arrived.wait()
         await models.aclose()
     assert codes == ["ABORTED"] * 3
     with pytest.raises(ModelError, match="closed its connections"):
