@@ -153,11 +153,11 @@ class Group(click.Group):
     """A command with subcommands (``queue``, ``daemon``, ``config``).
 
     ``default`` is what runs when no subcommand is given; ``near`` maps words that people type to
-    what they mean: {word: (sentence, hint)}.
+    what they mean: {word: subcommand}; ``otherwise`` is named for all others ({}: the word).
     """
 
     def __init__(self, *args: Any, default: str | None = None, near: dict[str, str] | None = None,
-                 **kwargs: Any) -> None:  # fmt: skip
+                 otherwise: str = "--help", **kwargs: Any) -> None:  # fmt: skip
         kwargs.setdefault("context_settings", CONTEXT)
         kwargs["invoke_without_command"] = True
         kwargs["no_args_is_help"] = False
@@ -165,6 +165,7 @@ class Group(click.Group):
         self.params += global_options()
         self.default = default
         self.near = near or {}
+        self.otherwise = otherwise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if self.default is not None and self._needs_default(args):
@@ -188,7 +189,7 @@ class Group(click.Group):
         word = args[0]
         if word not in self.commands:
             meant = self.near.get(word) or next(iter(wire.near(word, self.commands, most=1)), None)
-            hint = f"dshctl {self.name} {meant}" if meant else f"dshctl {self.name} --help"
+            hint = f"dshctl {self.name} {meant or self.otherwise.format(word)}"
             raise Mistake(f'"{word}" is not a command of dshctl {self.name}', hint)
         return super().resolve_command(ctx, args)
 

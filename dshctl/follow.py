@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dshctl import exits, sentences, times
 from dshctl.chat import Chat, call_line
 from dshctl.client import Client, Connection, LogLine, Lost, TimedOut, result_of
-from dshctl.output import cut, visible
+from dshctl.output import Out, cut, visible
 from dshd import errors, wire
 
 if TYPE_CHECKING:
@@ -112,14 +112,15 @@ class Watch:
     """
 
     def __init__(
-        self, cli: Cli, *, session: str | None, ends: wire.Params | None, follow: bool,
-        place: Place | None = None, turns: int | None = None, chunks: bool = False,
+        self, cli: Cli, *, session: str | None, cwd: str | None = None,
+        ends: wire.Params | None, follow: bool, place: Place | None = None, turns: int | None = None,
+        chunks: bool = False,
         on_event: OnEvent = lambda session, event: None,
         on_reset: Callable[[int], None] = lambda seq: None,
     ) -> None:  # fmt: skip
         self._cli = cli
         self._client = cli.client()
-        self._session = session
+        self._where = {"session": session, "cwd": cwd}
         self._ends = ends
         self._follow = follow
         self._place = place or Place()
@@ -156,8 +157,7 @@ class Watch:
     def _ask_follow(self, connection: Connection) -> int:
         place = self._place.position
         params = wire.LogFollowParams(
-            session=self._session,
-            cwd=None,
+            **self._where,
             after=place,
             turns=None if place else self._turns,
             chunks=self._chunks,
@@ -184,9 +184,10 @@ class Watch:
         self._on_reset(seq)
 
     def _followed(self, answer: Json) -> None:
-        """A place that no longer exists: the daemon says how far back to go."""
+        """The log is found; or the place in it is gone, and the daemon says how far back to go."""
         try:
-            result_of(answer)
+            # From now on by its id: a name may change hands while we are away.
+            self._where = {"session": result_of(answer)["session"], "cwd": None}
         except errors.Conflict as conflict:
             if "reset_to" not in conflict.data:
                 raise
@@ -224,7 +225,7 @@ class Progress:
             session=f" -s {session}",
         )
         self._ours: int | None = None  # the turn that the message is in
-        self._doing = ""
+        self._now = Now(cli.out)
 
     def event(self, _: str, event: Json) -> None:
         data = event.get("data") or {}
@@ -236,7 +237,7 @@ class Progress:
         lines = self._chat.feed(event)
         theirs = self._ours is None or self._ours != self._chat.turn or data.get("id") == self._message
         self._show([] if theirs else lines)
-        self._transient(("" if self._ours is not None else "  queued;") + _doing(event))
+        self._now.say(doing(event) if self._ours is not None else "  queued ...")
 
     def _is_ours(self, kind: str, data: Json) -> bool:
         """Whether the message enters a turn here, or its turn is gone on with."""
@@ -246,19 +247,11 @@ class Progress:
 
     def _show(self, lines: list[str]) -> None:
         if lines:
-            self._transient("")
+            self._now.say("")
             self._out.say("\n".join(lines))
 
     def done(self) -> None:
-        self._transient("")
-
-    def _transient(self, text: str) -> None:
-        """A line that the next one replaces; only where it can be taken back."""
-        plain = self._out.environ.get("TERM", "dumb") == "dumb"
-        if self._out.quiet or not self._out.err.tty or plain or text == self._doing:
-            return
-        self._doing = text
-        self._out.err.write("\r\x1b[K" + cut(visible(text), self._out.columns - 1, self._out.ellipsis))
+        self._now.say("")
 
 
 def which_model(header: Json) -> str:
@@ -267,13 +260,30 @@ def which_model(header: Json) -> str:
     return why if why.endswith(".") else f"model {header.get('model')}{f' ({why})' if why else ''}."
 
 
-def _doing(event: Json) -> str:
+class Now:
+    """A line on a terminal that the next one replaces: what happens just now."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self._shows = out.err.tty and not out.quiet and out.environ.get("TERM", "dumb") != "dumb"
+        self._text = ""
+
+    def say(self, text: str) -> None:
+        """Replace the line; an empty text takes it away."""
+        if self._shows and text != self._text:
+            self._text = text
+            self._out.err.write("\r\x1b[K" + cut(visible(text), self._out.columns - 1, self._out.ellipsis))
+
+
+def doing(event: Json) -> str:
+    """What happens just now, after this event."""
     data = event.get("data") or {}
     if event.get("type") == "tool/call":
         return f"  {call_line(str(data.get('name')), str(data.get('arguments') or ''))} ..."
-    if event.get("type") in ("request/sent", "tool/result"):
-        return "  ..."
-    return ""
+    return "  ..." if event.get("type") in _BUSY else ""
+
+
+_BUSY: Final = ("request/sent", "assistant/chunk", "tool/result", "step/end", "step/start")
 
 
 def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Place | None = None,

@@ -216,6 +216,8 @@ def announce(cli: Cli, receipt: dict[str, Any]) -> None:
     if receipt.get("created"):
         where = f" for {short(receipt['dir'])}" if receipt.get("dir") else ""
         out.say(f"dshctl: new session {sentences.name_of(receipt)}{where}.")
+    if receipt.get("reopened"):
+        out.say(f"dshctl: {sentences.name_of(receipt)} was closed and is open again.")
     if receipt.get("replaced"):
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):

@@ -34,7 +34,11 @@ def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> 
     cli.out.item({"type": "result", **result, "exit": code})
     if result.get("text"):
         cli.out.line(str(result["text"]).rstrip("\n"))
-    if code:
+    if code and result.get("outcome") is None:
+        cli.out.fail(
+            f"dshctl: {result.get('message')} has not ended yet.\n      dshctl wait {result.get('message')}"
+        )
+    elif code:
         cli.out.fail(f"dshctl: {sentences.ended(result)}")
     return code
 

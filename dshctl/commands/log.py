@@ -126,7 +126,7 @@ class Show:
 
     def __init__(self, cli: Cli, *, raw: bool, full: bool, reasoning: bool, live: bool = False) -> None:
         self._cli = cli
-        self._raw = raw
+        self.raw = raw
         self._live = live
         out = cli.out
         self._chat = Chat(
@@ -144,18 +144,26 @@ class Show:
         out = self._cli.out
         if out.json:
             out.item({"type": "event", "session": session, "event": event}, hold=hold)
-        elif self._raw:
+        elif self.raw:
             out.raw(event.raw)
         else:
             out.lines(self._chat.feed(event))
 
     def end(self) -> None:
-        if not self._raw:
+        if not self.raw:
             self._cli.out.lines(self._chat.end())
 
 
 def _follow(cli: Cli, ref: str | None, show: Show, turns: int | None, chunks: bool) -> None:
-    from dshctl.follow import Watch
+    from dshctl.follow import Now, Watch, doing
 
-    Watch(cli, session=ref, ends=None, follow=True, turns=turns, chunks=chunks,
-          on_event=lambda session, event: show.one(session, event, hold=False)).run()  # fmt: skip
+    now = Now(cli.out)
+
+    def on_event(session: str, event: LogLine) -> None:
+        now.say("")
+        show.one(session, event, hold=False)
+        if cli.out.out.tty and not show.raw:
+            now.say(doing(event))
+
+    where = cli.where(ref)
+    Watch(cli, **where, ends=None, follow=True, turns=turns, chunks=chunks, on_event=on_event).run()

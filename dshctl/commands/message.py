@@ -69,7 +69,10 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
         return f"entered {turn}{step}"
     if state == "settled":
         return f"{turn if stop.get('turn') else _turn_of(message)} {_outcome(stop.get('outcome'))}"
-    by = f" by {sentences.you(stop['by'])}" if isinstance(stop.get("by"), dict) else ""
+    who: Json = stop["by"] if isinstance(stop.get("by"), dict) else {}
+    if state == "pending" and who.get("kind") == "user":
+        return f"moved or edited by {sentences.you(who)}"
+    by = f" by {sentences.you(who)}" if who else ""
     return f"{_STEPS.get(state, state)}{by if state in _BY else ''}"
 
 
@@ -102,4 +105,4 @@ _STEPS = {
     "superseded": "superseded",
     "aborted": "aborted before it entered",
 }
-_BY = frozenset({"removed", "cleared", "aborted", "held", "pending"})
+_BY = frozenset({"removed", "cleared", "aborted", "held"})

@@ -23,6 +23,7 @@ MESSAGES = click.argument("messages", nargs=-1, required=True, metavar="MESSAGE.
 COMMAND = Group(
     "queue",
     default="ls",
+    otherwise="-s {}",
     short_help="What is still to be done.",
     help="What waits in a session: for the next step, the next turn, or held. Alone: ls.",
     near={

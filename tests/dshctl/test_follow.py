@@ -181,6 +181,25 @@ def test_a_follower_goes_on_behind_the_last_line_it_saw(dshctl: Dshctl, fake: Fa
     assert second["after"] == {"seq": 1, "crc": "00000001"}
 
 
+def test_the_session_of_the_directory_is_followed_by_its_id_from_then_on(
+    dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(dshctl.home)
+    fake.answers["log.follow"] = [FOLLOWING, FOLLOWING]
+    rounds: list[Any] = [lambda peer, _: peer.notify("log.event", {"session": "s", "event": event(0, "a")})]
+
+    def tell(peer: Peer, params: Json) -> None:
+        if rounds:
+            rounds.pop()(peer, params)
+            threading.Timer(0.3, peer.sock.shutdown, [socket.SHUT_RDWR]).start()
+
+    fake.during["log.follow"] = tell
+    assert dshctl("log", "-f", "--timeout", "1").code == 124
+    first, second = fake.params("log.follow")
+    assert (first.get("session"), first["cwd"]) == (None, str(dshctl.home))
+    assert (second["session"], second.get("cwd")) == ("s4h8w2c1", None)
+
+
 def _end(fake: Fake) -> Callable[[], None]:
     return lambda: None
 
