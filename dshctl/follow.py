@@ -120,7 +120,7 @@ class Watch:
     ) -> None:  # fmt: skip
         self._cli = cli
         self._client = cli.client()
-        self._where = {"session": session, "cwd": cwd}
+        self._where = (session, cwd)
         self._ends = ends
         self._follow = follow
         self._place = place or Place()
@@ -157,7 +157,8 @@ class Watch:
     def _ask_follow(self, connection: Connection) -> int:
         place = self._place.position
         params = wire.LogFollowParams(
-            **self._where,
+            session=self._where[0],
+            cwd=self._where[1],
             after=place,
             turns=None if place else self._turns,
             chunks=self._chunks,
@@ -187,7 +188,7 @@ class Watch:
         """The log is found; or the place in it is gone, and the daemon says how far back to go."""
         try:
             # From now on by its id: a name may change hands while we are away.
-            self._where = {"session": result_of(answer)["session"], "cwd": None}
+            self._where = (result_of(answer)["session"], None)
         except errors.Conflict as conflict:
             if "reset_to" not in conflict.data:
                 raise
