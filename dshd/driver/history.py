@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dshd.model.request import Memo
 from dshd.prompt.tokens import estimate_message
 from dshd.session.layer import Rows
 from dshd.session.surface import Entry
@@ -22,6 +23,7 @@ class History:
     def __init__(self) -> None:
         self._messages: list[Neutral] = []
         self.tokens = 0  # of the messages, about
+        self.memo = Memo()  # what encoding has done already, by the identity of these very messages
         self._first: int | None = None
         self._last: int | None = None
         self._names: dict[str, str] = {}

@@ -111,7 +111,8 @@ async def _request(run: Run, messages: Sequence[Json]) -> Prepared:
     said = [history.user({**m, **here}) for m in messages]
     tokens = run.history.tokens + sum(map(estimate_message, said))
     await trio.lowlevel.checkpoint_if_cancelled()
-    return prepare(run.call, run.system.text, [*past, *said], run.services.tools.specs(), tokens)
+    specs, memo = run.services.tools.specs(), run.history.memo
+    return prepare(run.call, run.system.text, [*past, *said], specs, said=tokens, memo=memo)
 
 
 # --- decisions -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import attrs
 
 from dshd.model.adapter import PreparedCall
 from dshd.model.errors import ModelError
-from dshd.model.request import ModelRequest, ToolSpec
+from dshd.model.request import Memo, ModelRequest, ToolSpec
 from dshd.prompt import tokens
 from dshd.session.scratch import Scratch
 
@@ -35,13 +35,20 @@ class Prepared:
         return hashlib.sha256(self.body).hexdigest()
 
 
-def prepare(call: PreparedCall, system: str, messages: Sequence[dict[str, Any]],
-            tools: tuple[ToolSpec, ...], said: int | None = None) -> Prepared:  # fmt: skip
+def prepare(
+    call: PreparedCall,
+    system: str,
+    messages: Sequence[dict[str, Any]],
+    tools: tuple[ToolSpec, ...],
+    *,
+    said: int | None = None,
+    memo: Memo | None = None,
+) -> Prepared:
     """Encode one request; a full window or an impossible request becomes its ``problem``.
 
-    ``said``: the tokens of ``messages``, if they are known.
+    ``said``: the tokens of ``messages``, if they are known. ``memo``: the history's.
     """
-    request = ModelRequest(system, tuple(messages), tools, call.max_tokens)
+    request = ModelRequest(system, tuple(messages), tools, call.max_tokens, memo=memo or Memo())
     header = {
         "system": system,
         "tools": [attrs.asdict(tool) for tool in tools],
