@@ -169,5 +169,3 @@ def _defer(s: Scratch, deferred: tuple[str, str, float]) -> None:
             "ops": [splice("held", insert=held)],
         }
         s.emit("inbox/spliced", data)
-
-

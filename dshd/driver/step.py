@@ -293,8 +293,7 @@ def after(s: Scratch, run: Run) -> After:
 
 
 def _emit_injects(s: Scratch, run: Run) -> None:
-    texts, run.injects = run.injects, []
-    for text in texts:
+    for text in run.injects:
         message = Message(
             id=s.take_id(), content=(text_block(text),), source={**SYSTEM, "kind": "hook"},
             created=s.now, wake=False, verb="inject",

@@ -24,7 +24,7 @@ from dshd.log.disk import Disk
 from dshd.log.memory import MemoryDisk
 from dshd.log.store import Store
 from dshd.model.adapter import PreparedCall
-from dshd.model.chunks import BlockStart, Chunk, Finish, TextDelta, ToolCallDelta, Usage
+from dshd.model.chunks import BlockStart, Chunk, Finish, Reason, TextDelta, ToolCallDelta, Usage
 from dshd.model.request import ModelRequest
 from dshd.model.retry import RetryPolicy
 from dshd.model.routes import Choice
@@ -38,7 +38,7 @@ ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 STATE = Path("/state")
 
 
-def say(text: str, finish: str = "stop") -> list[Chunk]:
+def say(text: str, finish: Reason = "stop") -> list[Chunk]:
     return [BlockStart(0, "text"), TextDelta(0, text), Usage({"input": 10, "output": 2}), Finish(finish)]
 
 
@@ -55,7 +55,8 @@ def call(*names: str) -> list[Chunk]:
 
 
 class ScriptedAdapter:
-    """Plays ``world.script``: each item is a list of chunks, an exception, or an async function."""
+    """Plays ``world.script``: each item is a list of chunks, an exception, or an async function that
+    gives one. In a list, an exception is raised and an async function awaited where it stands."""
 
     name = "scripted"
     encoder = "scripted/1"
@@ -78,7 +79,7 @@ class ScriptedAdapter:
         for chunk in item:
             if isinstance(chunk, Exception):
                 raise chunk
-            await emit(chunk)
+            await (chunk() if callable(chunk) else emit(chunk))
 
 
 class ScriptedModels:

@@ -52,9 +52,7 @@ async def play(survivor: Any) -> Film:
     def cut(name: str, path: str) -> None:
         n = len(film.cuts)
         runs = len(world.gate.runs) + len(world.quick.runs) + len(world.look.runs)
-        film.cuts.append(
-            Cut(disk.crash(survivor(n)), list(film.acknowledged), runs, len(world.requests))
-        )
+        film.cuts.append(Cut(disk.crash(survivor(n)), list(film.acknowledged), runs, len(world.requests)))
 
     async with world.run():
         session = await world.session()
@@ -86,8 +84,6 @@ async def play(survivor: Any) -> Film:
         disk.before(None)
         check_log(world.events(session), quiet=True)
     return film
-
-
 
 
 async def check_cut(cut: Cut, id: str) -> None:
@@ -128,7 +124,7 @@ async def test_a_power_cut_at_any_write_or_sync_loses_nothing_and_doubles_nothin
 
 async def test_two_power_cuts_in_a_row_are_no_worse_than_one(autojump_clock: Any) -> None:
     film = await play(SURVIVORS["some blocks"])
-    for n, cut in enumerate(film.cuts[:: 7]):
+    for n, cut in enumerate(film.cuts[::7]):
         world = World(cut.disk)
         world.gate.opened.set()
         async with world.run():
