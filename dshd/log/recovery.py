@@ -98,6 +98,7 @@ def open_log(
         file = disk.open_log(path)
         try:
             file.sync()
+            disk.sync_dir(path.parent)  # its name, too: a copy may have replaced it just before a kill
             opened = _judge(disk, path, file, known_types, each, durable)
         except BaseException:
             file.close()

@@ -110,8 +110,14 @@ class Store:
         self._discard(trash)
 
     def sweep(self) -> list[str]:
-        """Remove what unfinished creations and deletions left; returns the names. At start only."""
+        """Remove what unfinished creations and deletions left; returns the names. At start only.
+
+        A killed daemon may have left names that no sync has reached. They are seen and will be relied
+        on, so they are made durable first: the next power cut must not take them away.
+        """
         with explained("list", self.sessions):
+            self.disk.sync_dir(self.active)
+            self.disk.sync_dir(self.sessions)
             names = [name for name in self.disk.listdir(self.sessions) if name.startswith((NEW, TRASH))]
         for name in names:
             self._discard(self.sessions / name)
