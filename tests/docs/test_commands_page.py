@@ -8,6 +8,7 @@ import click
 import pytest
 
 from dshctl.cli import COMMANDS, ROOT
+from dshd.__main__ import _parser
 from tests.docs import pages
 
 PAGE = pages.read("dshctl.1")
@@ -72,3 +73,9 @@ def test_every_option_in_the_page_exists() -> None:
     known = {flag for command in commands().values() for flag in every_flag(command)} | every_flag(ROOT)
     told = {flag for item in PAGE.section("COMMANDS") for flag in pages.flags(item.tag)} | shared_flags()
     assert told - known <= {"-h", "--help"}
+
+
+def test_dshd_8_has_every_option_of_dshd_and_no_other() -> None:
+    taken = {flag for action in _parser()._actions for flag in action.option_strings}
+    page = pages.read("dshd.8")
+    assert {flag for item in page.section("DESCRIPTION") for flag in pages.flags(item.tag)} == taken
