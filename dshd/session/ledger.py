@@ -205,23 +205,21 @@ class Ledger:
             await self._persist(scratch)
         except NoSpace as error:
             await self._one_by_one(batch, error)
-        except Faulted as error:
-            _settle(batch, error)
-            await self._hooks.faulted(error)
         except DshError as error:
-            _settle(batch, error)
+            error.outcome = error.outcome or "not-written"  # of the marker: then nothing was tried
+            _refuse(batch, error)
+            if isinstance(error, Faulted):
+                await self._hooks.faulted(error)
         else:
             self._fold(scratch, batch)
 
     async def _one_by_one(self, batch: list[Proposal[Any]], error: NoSpace) -> None:
         if len(batch) == 1:
-            _settle(batch, error)
+            _refuse(batch, error)
             return
         for proposal in batch:
-            if proposal.error is None:
-                await self._commit([proposal])
-            else:
-                proposal.settle()
+            proposal.error = None  # what was refused was so on a scratch that is no more
+            await self._commit([proposal])
 
     async def _persist(self, scratch: Scratch) -> None:
         if scratch.state.active and not self.marked:
@@ -310,6 +308,12 @@ def _decide_one(scratch: Scratch, proposal: Proposal[Any]) -> bool:
     return proposal.error is None or len(scratch.events) == before
 
 
-def _settle(batch: list[Proposal[Any]], error: DshError | None = None) -> None:
+def _settle(batch: list[Proposal[Any]]) -> None:
     for proposal in batch:
-        proposal.settle(None if proposal.error is not None else error)
+        proposal.settle()
+
+
+def _refuse(batch: list[Proposal[Any]], error: DshError) -> None:
+    """All of them, those that were refused before, too: on a scratch that is no more."""
+    for proposal in batch:
+        proposal.settle(error)
