@@ -13,8 +13,8 @@ import attrs
 
 from dshd.errors import Damaged, DshError, Unsupported
 from dshd.log import recovery
-from dshd.log.codec import Event
-from dshd.log.disk import Disk, LogFile
+from dshd.log.codec import BadLine, Event, decode
+from dshd.log.disk import Disk, LogFile, explained
 from dshd.model.blocks import Assembler
 from dshd.model.chunks import chunk_from_json
 from dshd.model.errors import ModelError
@@ -95,6 +95,25 @@ def look(disk: Disk, path: Path) -> Loaded:
     opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take)
     broken = why_broken(path.parent.name, folder, opened)
     return Loaded(folder.state, opened, None, broken, folder.partial(), "clean")
+
+
+def state_synced(file: LogFile, size: int) -> State:
+    """The fold of a log's first ``size`` bytes, read through its descriptor, for its name may be
+    another file's by now. Raises a `DshError` if they can't be read."""
+    folder, rest = Folder(), b""
+    with explained("read", file.path):
+        for piece in file.pieces(0, size):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                folder.take(_decoded(line + b"\n", file.path))
+    return folder.state
+
+
+def _decoded(line: bytes, path: Path) -> Event:
+    try:
+        return decode(line)
+    except BadLine as bad:
+        raise Damaged(f"{path} can't be read back: {bad.reason}.") from None
 
 
 def state_until(disk: Disk, path: Path, seq: int) -> State:

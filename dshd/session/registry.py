@@ -211,7 +211,7 @@ class Registry:
             partial=found.partial,
             found=found.found,
             marked=marked,
-            refold=lambda seq: self._read(lambda: opening.state_until(self.disk, path, seq)),
+            refold=lambda w: self._read(lambda: opening.state_synced(w.file, w.synced_size)),
         )
 
     # --- making and removing

@@ -55,6 +55,12 @@ class Broken:
     word: str
     error: DshError
 
+    def refusal(self) -> DshError:
+        """For a request that comes now. What broke the session may have been half written; this is
+        not written at all."""
+        error = self.error
+        return type(error)(error.message, hint=error.hint, outcome="not-written", data=error.data)
+
 
 class Session:
     """``partial``: what the open step of a crashed turn had streamed."""
@@ -70,7 +76,7 @@ class Session:
         partial: Sequence[Mapping[str, Any]] = (),
         found: str = "clean",
         marked: bool = False,
-        refold: Callable[[int], Awaitable[State]] | None = None,
+        refold: Callable[[LogWriter], Awaitable[State]] | None = None,
     ) -> None:
         self.id = id
         self.broken = broken
@@ -129,15 +135,16 @@ class Session:
 
     async def _faulted(self, error: Faulted) -> None:
         """The disk failed: what was not synced is withdrawn, running work is cancelled at once."""
+        if self.broken is not None:
+            return
         self.broken = Broken("faulted", error)
         self.driver.cancel("fault")
         if self.ledger is not None and self._refold is not None:
-            synced = self.ledger.writer.synced
             try:
-                self.ledger.state = await self._refold(synced)
+                self.ledger.state = await self._refold(self.ledger.writer)
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)
-            self._around.on_reset(self.id, synced)
+            self._around.on_reset(self.id, self.ledger.writer.synced)
 
     def _prelude(self, partial: Sequence[Mapping[str, Any]], found: str) -> Callable[[Scratch], None]:
         around = self._around
@@ -198,7 +205,7 @@ class Session:
 
     def _writable(self) -> Ledger:
         if self.broken is not None:
-            raise self.broken.error
+            raise self.broken.refusal()
         if self.ledger is None:
             raise Internal(f"session {self.id} has no log")
         return self.ledger
@@ -379,7 +386,7 @@ class Session:
         await self._go_on_if_owed()
         while True:
             if self.broken is not None:
-                raise self.broken.error
+                raise self.broken.refusal()
             if self._rests:
                 waiting = self.state.pending - len(self.state.queues["held"])
                 code = 18 if self.state.parked and waiting else 0
