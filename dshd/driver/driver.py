@@ -28,7 +28,7 @@ from dshd.errors import DshError, NoSpace, one_line
 from dshd.model.errors import ModelError
 from dshd.session.closing import Ending, close_turn
 from dshd.session.scratch import Scratch
-from dshd.session.views import IDLE, Activity
+from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,7 @@ class Driver:
             return IDLE
         work = self.work
         if self._waits_for_room:
-            since = work.since if work else None
-            return Activity(self.phase.public, "waiting (disk full)", since, "disk full")
+            return attrs.evolve(WAITS_FOR_ROOM, since=work.since if work else None)
         if work is None:
             return Activity(self.phase.public)
         return Activity(self.phase.public, work.doing, work.since, work.waits)

@@ -20,8 +20,9 @@ import attrs
 import trio
 
 from dshd import paths, wire
+from dshd.driver.driver import ROOM_POLL_S
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Damaged, Denied, DshError, Invalid, NotFound
+from dshd.errors import Conflict, Damaged, Denied, DshError, Invalid, NoSpace, NotFound
 from dshd.log import recovery, repair
 from dshd.log.disk import Disk
 from dshd.log.store import Store
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 VIEW: Final = "view.json"
 SECRETS: Final = "env.json"
+RESERVE_POLL_S: Final = 60.0  # how often room for the reserve is looked for, once it is given up
 READERS: Final = 8  # threads that load, list and check; never the log writers'
 
 
@@ -59,7 +61,8 @@ class Registry:
         limiter: trio.CapacityLimiter,
     ) -> None:
         self.store = store
-        self.services = attrs.evolve(services, environment=self.environment)
+        self._reserve = services.reserve
+        self.services = attrs.evolve(services, environment=self.environment, reserve=self._give_reserve)
         self.loaded: dict[str, Session] = {}
         self._views: dict[str, Json] = {}
         self._loading: dict[str, trio.Event] = {}
@@ -103,14 +106,36 @@ class Registry:
             else:
                 await self._around.unmark(id)
         await self._index(ids)
-        await self._read(self.store.reserve.hold)
+        if not await self._read(self.store.reserve.hold):
+            self._start(self._take_reserve_back)
 
     async def _start_one(self, id: str) -> None:
         try:
             session = await self.get(id)
             await session.start()
+        except NoSpace as error:
+            log.warning("session %s is opened when there is room: %s", id, error)
+            self._start(self._start_later, id)
         except DshError as error:
             log.error("session %s was not opened: %s", id, error)
+
+    async def _start_later(self, id: str) -> None:
+        """A torn tail could not be set aside: the disk is full."""
+        if not self._give_reserve():
+            await trio.sleep(ROOM_POLL_S)
+        await self._start_one(id)
+
+    def _give_reserve(self) -> bool:
+        """Give up the reserve for a closing event; whether it was held. It is taken back later."""
+        held = self._reserve()
+        if held:
+            self._start(self._take_reserve_back)
+        return held
+
+    async def _take_reserve_back(self) -> None:
+        while not self.store.reserve.held:
+            await trio.sleep(RESERVE_POLL_S)
+            await self._read(self.store.reserve.hold)
 
     async def _index(self, ids: set[str]) -> None:
         for id in sorted(ids):

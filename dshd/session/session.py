@@ -7,6 +7,7 @@ it can be looked at, every change is refused with the sentence that names the wa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -15,9 +16,9 @@ import attrs
 import trio
 
 from dshd import wire
-from dshd.driver.driver import Driver
+from dshd.driver.driver import ROOM_POLL_S, Driver
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Denied, DshError, Faulted, Internal, Invalid, NotFound, Stalled
+from dshd.errors import Conflict, Denied, DshError, Faulted, Internal, Invalid, NoSpace, NotFound, Stalled
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.session import closing, inbox, queueing, sending, views
@@ -25,7 +26,7 @@ from dshd.session.events import Queue
 from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
-from dshd.session.views import Activity
+from dshd.session.views import WAITS_FOR_ROOM, Activity
 from dshd.session.who import Peer
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Session:
         self._state = state
         self._refold = refold
         self._clock_watched = False
+        self._waits_for_room = False
         self.driver = Driver(self, around.services, around.start)
         self.ledger: Ledger | None = None
         if writer is not None:
@@ -164,15 +166,38 @@ class Session:
     async def start(self) -> None:
         """Go on where the last daemon stopped: close what a crash left open, then drive.
 
+        On a full disk it returns all the same, and goes on by itself when there is room.
         Durability: the closing is on disk before the driver starts.
         """
+        try:
+            await self._go_on()
+        except NoSpace as error:
+            log.warning("session %s: %s", self.id, error)
+            self._waits_for_room = True
+            self._around.start(self._go_on_with_room)
+
+    async def _go_on(self) -> None:
         if self.ledger is None or self.broken is not None:
             return
         if self.state.owes:
             await self.ledger.record(lambda s: None)
         await self.ledger.record(queueing.expire)
+        self._waits_for_room = False
         self.driver.poke()
         self._watch_clock()
+
+    async def _go_on_with_room(self) -> None:
+        try:
+            while self._waits_for_room:
+                if not self._around.services.reserve():
+                    await trio.sleep(ROOM_POLL_S)
+                with contextlib.suppress(NoSpace):
+                    await self._go_on()
+                    return
+        except DshError as error:
+            log.error("session %s does not go on: %s", self.id, error)
+        finally:
+            self._waits_for_room = False
 
     def _watch_clock(self) -> None:
         if not self._clock_watched and inbox.next_moment(self.state.queues) is not None and self.usable:
@@ -225,6 +250,8 @@ class Session:
 
     @property
     def activity(self) -> Activity:
+        if self._waits_for_room:
+            return WAITS_FOR_ROOM
         return self.driver.activity
 
     @property

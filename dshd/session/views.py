@@ -38,6 +38,7 @@ class Activity:
 
 
 IDLE: Final = Activity()
+WAITS_FOR_ROOM: Final = Activity("running", "waiting (disk full)", None, "disk full")
 
 
 def receipt(
