@@ -277,7 +277,6 @@ class Ledger:
             self._sync_wanted = True
             self._run()
 
-
     def _arm_unmark(self) -> None:
         if not self._unmark_armed:
             self._unmark_armed = True

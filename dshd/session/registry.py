@@ -70,6 +70,7 @@ class Registry:
         self._limiter = limiter
         self._readers = trio.CapacityLimiter(READERS)
         self._naming = trio.Lock()
+        self._mending = trio.Lock()
         self._indexed = trio.Event()
         self._draining = False
         self._start = start
@@ -344,13 +345,18 @@ class Registry:
         if peer.kind == "agent":
             raise Denied("a tool can't reopen sessions.")
         with trio.CancelScope(shield=True):
-            await session.drain()
-            await self._copy_synced(session)
-            session.let_go()
-            del self.loaded[session.id]
+            async with self._mending:
+                if self.loaded.get(session.id) is session:  # nobody else did it meanwhile
+                    await session.drain()
+                    await self._copy_synced(session)
+                    self._forget(session)
         again = await self.get(session.id)
         await again.start()
         return again, again.show()
+
+    def _forget(self, session: Session) -> None:
+        session.let_go()
+        del self.loaded[session.id]
 
     async def _copy_synced(self, session: Session) -> None:
         """What was synced goes to a new file, read through the descriptor that is still open: the
@@ -415,12 +421,13 @@ class Registry:
         if session.state.turn is not None and session.usable:
             raise Conflict(f"{session.state.name} runs a turn.", hint=f"dshctl wait -s {session.state.name}")
         if isinstance(session.broken and session.broken.error, Damaged):
-            session.let_go()
-            path = self.store.log_path(id)
-            await self._write(lambda: repair.repair(self.disk, path))
-            del self.loaded[id]
-            again = await self.get(id)
-            await again.start()
+            with trio.CancelScope(shield=True):
+                async with self._mending:
+                    if self.loaded.get(id) is session:
+                        path = self.store.log_path(id)
+                        await self._write(lambda: repair.repair(self.disk, path))
+                        self._forget(session)
+            await (await self.get(id)).start()
         return await self.fsck(id)
 
     def environment(self, state: State) -> Mapping[str, str]:
