@@ -18,7 +18,7 @@ import click
 
 from dshctl import exits
 from dshctl.base import CONTEXT, Cli, Mistake, global_options
-from dshctl.output import Out, error_item
+from dshctl.output import Out, Unwritable, error_item
 from dshd import __version__, wire
 from dshd.errors import DshError, Invalid
 
@@ -267,10 +267,24 @@ def main() -> None:
     if closed:
         _open_descriptors()
     signal.signal(signal.SIGTERM, _on_sigterm)
-    code = run(utf8_argv(sys.argv[1:]))
+    try:
+        code = run(utf8_argv(sys.argv[1:]))
+    except Exception as bug:  # a mistake of ours; no reason to show its insides unasked
+        code = _bug(bug)
     # Nothing is left to flush, and tearing down the interpreter costs a tenth of a ping.
     sys.stdout = sys.stderr = None
     os._exit(code)
+
+
+def _bug(bug: Exception) -> int:
+    if "-v" in sys.argv or "--verbose" in sys.argv:
+        import traceback
+
+        traceback.print_exception(bug)
+    Out().error_sentence(
+        DshError(f"a mistake in dshctl: {type(bug).__name__}: {bug}", hint="again with -v: where")
+    )
+    return exits.FAILURE
 
 
 def run(args: list[str], out: Out | None = None) -> int:
@@ -282,12 +296,15 @@ def run(args: list[str], out: Out | None = None) -> int:
         out.finish(code)
     except click.exceptions.Exit as ended:  # --help, --version: they have said it all
         return ended.exit_code
-    except BrokenPipeError:  # click's own help text, to a pager that was left
-        out.out.silence()
-        return exits.DONE
-    except OSError as error:
-        return _unwritable(error, out)
+    except Unwritable as why:
+        return _unwritable(str(why), out)
     return code
+
+
+def _unwritable(why: str, out: Out) -> int:
+    out.out.silence()
+    out.error_sentence(DshError(f"cannot write to standard output: {why}"))
+    return exits.FAILURE
 
 
 def _invoke(args: list[str], out: Out) -> int:
@@ -300,6 +317,12 @@ def _invoke(args: list[str], out: Out) -> int:
     except DshError as error:
         out.error(error)
         return error.exit_status
+    except BrokenPipeError:  # click's own help text, to a pager that was left
+        out.out.silence()
+        return exits.DONE
+    except OSError as error:
+        out.error(system_error(error))
+        return exits.FAILURE
     except KeyboardInterrupt:
         return exits.SIGINT
     except Terminated:
@@ -322,6 +345,12 @@ def _bare(out: Out) -> int:
     return exits.USAGE
 
 
+def system_error(error: OSError) -> DshError:
+    """What the system refused, and where."""
+    reason = (error.strerror or str(error)).lower()
+    return DshError(f"{error.filename}: {reason}" if error.filename else reason)
+
+
 def usage_error(mistake: click.UsageError) -> Invalid:
     """click's error in our words."""
     hint = getattr(mistake, "hint", None)
@@ -341,13 +370,6 @@ def _no_such_option(mistake: click.NoSuchOption, hint: str) -> Invalid:
         return Invalid("a text that begins with - goes behind --", hint=f"{name} -- '- TEXT'")
     close = f"; did you mean {mistake.possibilities[0]}?" if mistake.possibilities else ""
     return Invalid(f"{name} has no option {option}{close}", hint=hint)
-
-
-def _unwritable(error: OSError, out: Out) -> int:
-    reason = (error.strerror or str(error)).lower()
-    out.out.silence()
-    out.error(DshError(f"cannot write to standard output: {reason}"))
-    return exits.FAILURE
 
 
 if __name__ == "__main__":

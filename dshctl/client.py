@@ -249,6 +249,7 @@ class Client:
         except BaseException:
             connection.close()
             raise
+        self._cli.out.detail(f"connected to {path}")
         self._compare_versions()
         return connection
 

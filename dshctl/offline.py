@@ -86,6 +86,7 @@ def _row(view: Json) -> wire.SessionRow:
 
 
 def files(cli: Cli) -> Files:
+    cli.out.detail("no daemon runs; reading the files")
     return Files(cli.client().places, os.environ.get("HOME", ""))
 
 

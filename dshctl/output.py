@@ -99,6 +99,10 @@ def _terminal_columns() -> int:
     return 0
 
 
+class Unwritable(Exception):
+    """Standard output can't be written to; ``str()`` is why."""
+
+
 class Stream:
     """A file descriptor's end of ours: bytes out, nothing raised when nobody reads any more."""
 
@@ -108,7 +112,7 @@ class Stream:
         self.gone = raw is None  # closed, or its reader went away
 
     def write(self, text: str) -> None:
-        """Write and flush. A reader that went away is noted; any other failure is raised."""
+        """Write and flush. A reader that went away is noted; raises Unwritable for other failures."""
         if self.gone or self._raw is None:
             return
         try:
@@ -116,6 +120,8 @@ class Stream:
             self._raw.flush()
         except BrokenPipeError:
             self.silence()
+        except OSError as error:
+            raise Unwritable((error.strerror or str(error)).lower()) from None
 
     def silence(self) -> None:
         """Nothing more goes out, not even what the interpreter would flush on exit."""
@@ -235,7 +241,7 @@ class Out:
     def _tell(self, sentence: str) -> None:
         try:
             self.err.write((visible(sentence) if self.err.tty else sentence) + "\n")
-        except OSError:  # nowhere left to say it
+        except Unwritable:  # nowhere left to say it
             self.err.gone = True
 
     def error_sentence(self, error: DshError) -> None:

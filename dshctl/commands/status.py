@@ -25,13 +25,21 @@ def COMMAND(cli: Cli, short: bool, check: bool) -> int:
     """What runs, what waits, and what needs you, with the command to type. Never starts a daemon."""
     client = cli.client()
     if not client.is_running():
-        raise Unreachable("dshd is not running", hint="dshctl daemon start")
+        return _not_running(cli, short)
     status = cli.ask(wire.StatusParams(), start=False)
     cli.out.item({"type": "status", **status})
     if not cli.json:
         text = [line for line in (short_line(status),) if line] if short else full_lines(cli, status)
         cli.out.lines(text)
     return exits.FAILURE if check and needing(sessions_of(status)) else exits.DONE
+
+
+def _not_running(cli: Cli, short: bool) -> int:
+    if cli.json:
+        raise Unreachable("dshd is not running", hint="dshctl daemon start")
+    if not short:
+        cli.out.line("dshd is not running.")
+    return exits.UNREACHABLE
 
 
 def sessions_of(status: Json) -> list[Json]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -238,6 +239,35 @@ def test_a_program_reads_json_with_debugging_on(dshctl: Dshctl, fake: Fake) -> N
     fake.answers["session.send"] = RECEIPT
     ran = dshctl.process("-v", "--json", "followup", "x", env={**dshctl.environ, "PYTHONVERBOSE": ""})
     assert [json.loads(line)["type"] for line in ran.out.splitlines()] == ["receipt"]
+
+
+def test_what_the_system_refuses_is_said_with_its_place(dshctl: Dshctl, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("a file where a directory should be")
+    ran = dshctl("key", "fast", stdin=b"k\n")
+    assert ran.code == 1
+    assert " ".join(ran.err.split()) == f"dshctl: {tmp_path}/keys: file exists."
+
+
+def test_a_mistake_of_ours_is_one_sentence_and_with_v_a_traceback(
+    dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> int:
+        raise ZeroDivisionError("oops")
+
+    codes: list[int] = []
+    monkeypatch.setattr(cli, "run", broken)
+    monkeypatch.setattr(cli.os, "_exit", codes.append)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    for args in (["ping"], ["ping", "-v"]):
+        monkeypatch.setattr(sys, "argv", ["dshctl", *args])
+        with monkeypatch.context() as streams:
+            streams.setattr(sys, "stdout", sys.stdout)
+            streams.setattr(sys, "stderr", sys.stderr)
+            cli.main()
+    said = capfd.readouterr().err
+    assert codes == [1, 1]
+    assert said.count("dshctl: a mistake in dshctl: ZeroDivisionError: oops.") == 2
+    assert said.count("Traceback") == 1
 
 
 def test_the_entry_point_is_there() -> None:

@@ -40,6 +40,11 @@ def test_without_a_daemon_it_is_3_and_an_error_object(dshctl: Dshctl, args: tupl
     assert "dshctl daemon start" in ran.err
 
 
+def test_status_without_a_daemon_is_a_line_and_nothing_in_a_prompt(dshctl: Dshctl) -> None:
+    assert dshctl("status") == (3, "dshd is not running.\n", "")
+    assert dshctl("status", "--short") == (3, "", "")
+
+
 def test_daemon_stop_without_a_daemon_is_done(dshctl: Dshctl) -> None:
     assert dshctl("daemon", "stop") == (0, "dshd is not running.\n", "")
 

@@ -1,0 +1,5 @@
+"""`python -m dshctl` is dshctl."""
+
+from dshctl.cli import main
+
+main()
