@@ -4,9 +4,11 @@ Three kinds of process, each watching the one above it::
 
     dshd ──socket──▶ spawner ──forks──▶ supervisor (one a call) ──forks──▶ the command and its tree
 
-- `client` (Trio, in the daemon) sends the spawner one end of a socket pair for each call.
-- `server` (the spawner) forks a supervisor that owns it.
-- `supervisor` starts the command, collects its output, and ends the tree by the table in `lifecycle`.
+- `client` (Trio, in the daemon) is the room's front: `Spawner.run`. It takes a waiting supervisor from
+  the `pool` and talks to it over a socket of their own (`call`).
+- `server` (the spawner) forks supervisors when asked to.
+- `supervisor` has the command started by the `child` it forked ahead of time, collects its output, and
+  ends the tree by the table in `lifecycle`.
 - `protocol` is what they say, `output` how output stays bounded, `kernel` what Linux offers,
   `landlock` the sandbox that needs no helper.
 
@@ -14,7 +16,7 @@ What holds, whoever is killed: the daemon dies, and everybody sees the socket cl
 parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and
 end their trees; a supervisor dies, and its main process dies with it while the rest arrives at the
 spawner and is ended there. Only if daemon, spawner and supervisor are all killed at once can something
-be left that is neither the command's main process nor in a sandbox; `client.kill_orphans` finds that
+be left that is neither the command's main process nor in a sandbox; `orphans` finds that
 at the next start by a mark in its environment.
 
 This module is imported before Trio, by the process that forks: keep it and what it imports small.
@@ -41,7 +43,7 @@ def start() -> SpawnerHandle:
     loop exists, and as early as can be: the smaller the process, the faster every fork of it."""
     from dshd.spawn import server
 
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:

@@ -1,11 +1,13 @@
-"""What the daemon and a call's supervisor say to each other, over a socket pair of their own.
+"""What is said on the spawner's socket, and on the one that daemon and supervisor have for each call.
 
-To the spawner goes one byte with the descriptor of the supervisor's end; everything else passes it by.
-Frames on the pair: 4 bytes big-endian length, that many bytes of JSON, then as many raw bytes as the
+On the spawner's (SOCK_SEQPACKET): the daemon says `MORE`; the answer is one more supervisor, as a message
+with its pid (4 bytes) and the daemon's end of its socket, or a message without a descriptor: a sentence.
+
+On a call's, frames: 4 bytes big-endian length, that many bytes of JSON, then as many raw bytes as the
 JSON's ``blobs`` (a list of lengths) add up to.
 
     daemon -> supervisor   the request (stdin as blob), then at most one frame ``{"stop": true}``;
-                           closing the pair means the same
+                           closing the socket means the same
     supervisor -> daemon   ``{"supervisor": pid}`` before the command is started, then one of
                            ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``;
                            the spawner writes the latter, with ``lost``, for one that was killed
@@ -22,6 +24,8 @@ import struct
 from typing import Any
 
 Frame = tuple[dict[str, Any], list[bytes]]  # (message, blobs)
+MORE = b"more"
+NO_PROCESS = "no process can be started"
 LONGEST_JSON = 64 * 1024 * 1024
 
 
@@ -60,13 +64,20 @@ class Done:
     left: int
 
 
-def receive_socket(channel: socket.socket) -> socket.socket | None:
-    """One byte with one descriptor; None at the end. (socket.recv_fds drops its flags, and with them
-    close-on-exec.)"""
-    data, control, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
-    if not data or not control:
-        return None
-    return socket.socket(fileno=struct.unpack("=i", control[0][2])[0])
+def send_supervisor(spawner: socket.socket, pid: int, sock: socket.socket) -> None:
+    """From the spawner to the daemon."""
+    socket.send_fds(spawner, [struct.pack("=i", pid)], [sock.fileno()])
+
+
+def receive_supervisor(spawner: socket.socket) -> tuple[int, socket.socket] | str:
+    """In the daemon; does not wait (BlockingIOError). A sentence if there is none: the last words of a
+    spawner that failed, or "" of one that is gone."""
+    flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT  # (socket.recv_fds drops its flags)
+    data, control, _, _ = spawner.recvmsg(8192, socket.CMSG_SPACE(4), flags)
+    if not control:
+        return data.decode(errors="replace")
+    (fd,) = struct.unpack("=i", control[0][2])
+    return struct.unpack("=i", data)[0], socket.socket(fileno=fd)
 
 
 def encode(message: dict[str, Any], blobs: list[bytes] | None = None) -> bytes:

@@ -5,12 +5,15 @@ that forked: what a worker thread starts dies when that thread idles out. It is 
 supervisors, so when one of them is killed, what was below it arrives here and is ended here. It ends
 when the daemon's end of its socket closes or the daemon dies, and then stays until its supervisors,
 which see the same, have ended their trees.
+
+Each message of the daemon (`protocol.MORE`) is answered with one more supervisor that waits for a
+request: its pid, and the daemon's end of its socket. The daemon asks ahead of time and talks to the
+supervisor itself, so this process is not on a call's way.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import select
@@ -22,7 +25,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dshd.spawn import kernel, supervisor
-from dshd.spawn.protocol import encode, receive_socket
+from dshd.spawn.protocol import NO_PROCESS, encode, send_supervisor
 
 POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
 STRAY_LIMIT = 2.0  # s to end what a killed supervisor left
@@ -53,15 +56,16 @@ def settle(sock: socket.socket) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    keep = sock.fileno()
-    os.closerange(3, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    close_all_but(sock)
     kernel.rename("dshd-spawn")
     kernel.guard_memory()
     kernel.become_subreaper()
 
 
-Spare = tuple[int, socket.socket]  # a supervisor without a call yet: its pid, and where to send one
+def close_all_but(sock: socket.socket) -> None:
+    """Every descriptor but the standard ones and this."""
+    os.closerange(3, sock.fileno())
+    os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 class Server:
@@ -69,8 +73,7 @@ class Server:
         self.sock = sock
         self.parent = parent
         self.poll_ms = None if signalled else POLL_PARENT_MS
-        self.calls: dict[int, socket.socket] = {}  # supervisor's pid -> its call's socket
-        self.spare: Spare | None = None
+        self.calls: dict[int, socket.socket] = {}  # supervisor's pid -> its end of the call's socket
         self.wake = supervisor.wake_on_signals(supervisor.ORPHANED)
         self.orphaned = not kernel.die_with(parent, supervisor.ORPHANED) if signalled else False
 
@@ -78,13 +81,12 @@ class Server:
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.sock, select.POLLIN)
-        self.spare = self._fork()
         while not self.orphaned:
             ready = {fd for fd, _ in poll.poll(self.poll_ms)}
             if self.wake in ready:
                 self._woken()
             if self.sock.fileno() in ready:
-                self._receive()
+                self._asked()
             self.orphaned |= os.getppid() != self.parent
         self._last()
 
@@ -93,60 +95,29 @@ class Server:
             os.read(self.wake, 4096)
         self._reap()
 
-    def _receive(self) -> None:
-        call = receive_socket(self.sock)
-        if call is None:
+    def _asked(self) -> None:
+        if not self.sock.recv(16):
             self.orphaned = True
-        else:
-            self._assign(call)
-
-    def _assign(self, call: socket.socket) -> None:
-        """Give a call to the spare supervisor; then have a new spare."""
-        try:
-            pid = self._hand_over(call)
-        except OSError as error:
-            fail(call, f"no process can be started: {os.strerror(error.errno or 0)}")
             return
-        self.calls[pid] = call
-        with contextlib.suppress(OSError):  # then the next call tries again
-            self.spare = self._fork()
+        try:
+            self._fork()
+        except OSError as error:
+            self.sock.sendall(f"{NO_PROCESS}: {os.strerror(error.errno or 0)}".encode())
 
-    def _hand_over(self, call: socket.socket) -> int:
-        """The pid of the supervisor that has the call now. A spare that was killed is passed over."""
-        for spare in (self.spare, None):
-            pid, channel = spare or self._fork()
-            self.spare = None
-            with channel, contextlib.suppress(BrokenPipeError):
-                socket.send_fds(channel, [b"c"], [call.fileno()])
-                return pid
-        raise OSError(errno.EAGAIN, "")
-
-    def _fork(self) -> Spare:
+    def _fork(self) -> None:
+        """A supervisor that waits for its request."""
         ours, theirs = socket.socketpair()
         me = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_supervisor(theirs, me)
-        theirs.close()
-        return pid, ours
-
-    def _become_supervisor(self, channel: socket.socket, spawner: int) -> NoReturn:
-        code = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            os.closerange(3, channel.fileno())
-            os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-            supervisor.main(channel, spawner)
-            code = 0
-        finally:
-            os._exit(code)
+        with ours:
+            pid = os.fork()
+            if pid == 0:
+                become_supervisor(theirs, me)
+            self.calls[pid] = theirs
+            send_supervisor(self.sock, pid, ours)
 
     def _reap(self) -> None:
         ended, _ = kernel.reap()
         for pid, status in ended.items():
-            if self.spare is not None and pid == self.spare[0]:
-                self.spare[1].close()
-                self.spare = None
             if (call := self.calls.pop(pid, None)) is not None:
                 self._ended(call, status)
 
@@ -160,23 +131,18 @@ class Server:
 
     def _end_strays(self) -> list[int]:
         limit = time.monotonic() + STRAY_LIMIT
-        while strays := kernel.kill_below(os.getpid(), apart=self._own()):
+        while strays := kernel.kill_below(os.getpid(), apart=self.calls):
             if time.monotonic() > limit:
                 return sorted(strays)
             time.sleep(0.005)
             self._reap()
         return []
 
-    def _own(self) -> set[int]:
-        return {*self.calls, *([self.spare[0]] if self.spare else [])}
-
     def _last(self) -> None:
         """The daemon is gone or wants us gone. Supervisors may know that already; who hasn't ended its
         tree when the time is over is ended with it."""
         for call in self.calls.values():
             call.close()
-        if self.spare is not None:
-            self.spare[1].close()
         kernel.send(self.calls, supervisor.ORPHANED)
         began = time.monotonic()
         while (waited := time.monotonic() - began) < LAST_LIMIT + STRAY_LIMIT:
@@ -184,8 +150,20 @@ class Server:
             self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
             if not left:
                 return
-            kernel.kill_below(os.getpid(), apart=self._own() if waited < LAST_LIMIT else ())
+            kernel.kill_below(os.getpid(), apart=self.calls if waited < LAST_LIMIT else ())
             time.sleep(0.02)
+
+
+def become_supervisor(sock: socket.socket, spawner: int) -> NoReturn:
+    """In the child of a fork."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        close_all_but(sock)
+        supervisor.main(sock, spawner)
+        code = 0
+    finally:
+        os._exit(code)
 
 
 def fail(call: socket.socket, sentence: str, survivors: Sequence[int] = (), *, lost: bool = False) -> None:

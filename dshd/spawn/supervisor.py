@@ -23,61 +23,60 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
 
-from dshd.spawn import kernel, landlock, lifecycle
+from dshd.spawn import child as child_side
+from dshd.spawn import kernel, lifecycle
+from dshd.spawn.child import DEAF_TO, PIECE, Child, fork, why_not_started
 from dshd.spawn.output import Output
-from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, receive_socket
+from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode
 
 ORPHANED = signal.SIGUSR1  # our parent-death signal; also what the spawner sends before it leaves
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 KILL_EVERY = 0.02  # s between passes
-PIECE = 256 * 1024  # bytes read at once
 SMALL_PIPE, WIDE_PIPE = 64 * 1024, 1024 * 1024  # bytes; the first is what the kernel gives
 PATIENCE = 10.0  # s for the daemon to say what it wants
 
 
-def main(channel: socket.socket, spawner: int) -> None:
+def main(sock: socket.socket, spawner: int) -> None:
     """The supervisor's whole life. Returns when everything below it is gone (or reported)."""
     wake = wake_on_signals(ORPHANED)
     kernel.become_subreaper()
     kernel.rename("dshd-call")
+    child = fork(sock)
     warm_up()
-    if not kernel.die_with(spawner, ORPHANED) or (sock := wait_for_call(channel)) is None:
+    if not kernel.die_with(spawner, ORPHANED) or not (first := wait_for_call(sock, wake, spawner)):
         return
     try:
-        if (request := read_request(sock)) is None:
+        if (request := read_request(sock, first)) is None:
             answer(sock, encode({"failed": "it was stopped before it began"}))
         else:
             sock.sendall(encode({"supervisor": os.getpid()}))
-            supervisor = Supervisor(Request(**request[0]), sock, wake, spawner)
-            answer(sock, supervisor.run(request[1]))
+            supervisor = Supervisor(Request(**request[0][0]), sock, wake, spawner)
+            answer(sock, supervisor.run(child, *request))
     except Exception:
         answer(sock, encode({"failed": traceback.format_exc()[-4000:]}))
         raise
 
 
 def warm_up() -> None:
-    """Do once what a call does, while nobody waits: after a fork the first touch of every page costs,
-    0.7 ms a call altogether."""
-    request = Request(
-        argv=["true"], cwd="/", env=dict(os.environ), timeout=1, grace=0, head=1, tail=1, spill=None
-    )
+    """Do once what a call does, while nobody waits: after a fork the first touch of every page costs."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        socket.send_fds(ours, [b"c"], [ours.fileno()])
-        if (sock := receive_socket(theirs)) is not None:
-            sock.close()
-        message, _ = Decoder().feed(encode(dataclasses.asdict(request)))[0]
-        Supervisor(Request(**message), theirs, -1, os.getppid()).report()
-    find_program("true", os.defpath)
-    restore_signals(dry=True)
+        ours.sendall(encode(dataclasses.asdict(child_side.sample())))
+        if (request := read_request(theirs, theirs.recv(PIECE))) is not None:
+            Supervisor(Request(**request[0][0]), theirs, -1, os.getppid()).report()
 
 
-def wait_for_call(channel: socket.socket) -> socket.socket | None:
-    """The socket of our call; None if the spawner went away first."""
-    with channel:
-        return receive_socket(channel)
+def wait_for_call(sock: socket.socket, wake: int, spawner: int) -> bytes:
+    """The beginning of the request; nothing if there won't be one."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if wake in ready and (ORPHANED in os.read(wake, 4096) or os.getppid() != spawner):
+            return b""
+        if sock.fileno() in ready:
+            return sock.recv(PIECE)
 
 
 def answer(sock: socket.socket, frame: bytes) -> None:
@@ -87,13 +86,16 @@ def answer(sock: socket.socket, frame: bytes) -> None:
         sock.sendall(frame)
 
 
-def read_request(sock: socket.socket) -> Frame | None:
-    """The first frame; None if the daemon went away before it was complete, or has changed its mind."""
-    decoder = Decoder()
+def read_request(sock: socket.socket, piece: bytes) -> tuple[Frame, bytes] | None:
+    """The first frame, and the same as bytes; None if the daemon went away before it was complete, or
+    has changed its mind."""
+    decoder, data = Decoder(), bytearray()
     sock.settimeout(PATIENCE)
-    while data := sock.recv(PIECE):
-        if frames := decoder.feed(data):
-            return frames[0] if len(frames) == 1 else None
+    while piece:
+        data += piece
+        if frames := decoder.feed(piece):
+            return (frames[0], bytes(data)) if len(frames) == 1 else None
+        piece = sock.recv(PIECE)
     return None
 
 
@@ -133,12 +135,12 @@ class Supervisor:
         self.duration = 0.0
         self.deadline = self.began + request.timeout if request.timeout is not None else None
 
-    def run(self, blobs: list[bytes]) -> bytes:
+    def run(self, child: Child, request: Frame, raw: bytes) -> bytes:
         """Start it, and on until the table says done. Returns the last frame."""
         self._watch(self._wake, self._on_wake)
         self.sock.setblocking(False)
         self._watch(self.sock.fileno(), self._on_control)
-        self.main = self._start(blobs[0] if blobs else None)
+        self.main = self._start(child, request[1], raw).pid
         while self.state != "done":
             for fd, _ in self._poll.poll(self._wait_ms()):
                 if fd in self._watched:
@@ -149,24 +151,17 @@ class Supervisor:
 
     # -- starting
 
-    def _start(self, stdin: bytes | None) -> int:
-        out, out_w = os.pipe2(os.O_CLOEXEC)
-        err, err_w = (-1, out_w) if self.request.merge else os.pipe2(os.O_CLOEXEC)
-        failure, failure_w = os.pipe2(os.O_CLOEXEC)
-        source = stdin_file(stdin)
-        program = find_program(self.request.argv[0], self.request.env.get("PATH", os.defpath))
-        os.umask(self.request.umask)
-        supervisor = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            become(self.request, program, (source, out_w, err_w), failure_w, supervisor)
-        for fd in {source, out_w, err_w, failure_w}:
-            os.close(fd)
-        self._watch_pipe(out, self.out)
-        if err >= 0:
-            self._watch_pipe(err, self.err)
-        self._watch(failure, self._on_failure)
-        return pid
+    def _start(self, child: Child, blobs: list[bytes], raw: bytes) -> Child:
+        stdin = blobs[0] if blobs else None
+        try:
+            child.send(raw, stdin)
+        except BrokenPipeError:  # somebody killed it while it waited
+            child = fork()
+            child.send(raw, stdin)
+        self._watch_pipe(child.out, self.out)
+        self._watch_pipe(child.err, self.err)
+        self._watch(child.failure, self._on_failure)
+        return child
 
     # -- what can happen
 
@@ -321,84 +316,3 @@ def widen(fd: int) -> None:
     """A pipe that was full gets room, as far as the user has any left: fewer turns for much output."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, WIDE_PIPE)
-
-
-def stdin_file(data: bytes | None) -> int:
-    """A descriptor to read ``data`` from, to its end; without data /dev/null. Never a pipe, so that
-    nobody has to feed it and nothing waits for more."""
-    if data is None:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def find_program(name: str, path: str) -> str:
-    """Where the shell would find it. Found before the fork: the child should do little."""
-    if "/" in name:
-        return name
-    for directory in path.split(":"):
-        candidate = os.path.join(directory or ".", name)
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
-    return name
-
-
-def become(
-    request: Request, program: str, std: tuple[int, int, int], failure: int, supervisor: int
-) -> NoReturn:
-    """In the child: turn into the command. What goes wrong is written to ``failure``, which the exec
-    closes otherwise."""
-    stage = "start"
-    try:
-        os.setsid()
-        for target, fd in enumerate(std):
-            os.dup2(fd, target)
-        if not kernel.die_with(supervisor, signal.SIGKILL):
-            os._exit(127)
-        stage = "directory"
-        os.chdir(request.cwd)
-        stage = "landlock"
-        if request.landlock is not None:
-            landlock.restrict(request.landlock)
-        restore_signals()
-        stage = "command"
-        os.execve(program, request.argv, request.env)  # noqa: S606
-    except OSError as error:
-        os.write(failure, f"{stage} {error.errno}".encode())
-    except Exception as error:
-        os.write(failure, f"{stage} {error!r}".encode()[:4000])
-    finally:
-        os._exit(127)
-
-
-IGNORED = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-
-
-def restore_signals(*, dry: bool = False) -> None:
-    """What a program expects: defaults everywhere (Python ignores SIGPIPE and SIGXFSZ, and we more)."""
-    for number in () if dry else {*IGNORED, *DEAF_TO}:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-_WHAT: dict[str, str] = {
-    "start": "the command could not be started",
-    "directory": "the directory {cwd} can't be entered",
-    "landlock": "the sandbox (Landlock) could not be set up",
-    "command": "{name} could not be started with PATH={path}",
-}
-
-
-def why_not_started(request: Request, error: bytes) -> str:
-    """A sentence from what the child wrote."""
-    stage, _, rest = error.decode(errors="replace").partition(" ")
-    values: dict[str, Any] = {
-        "cwd": request.cwd,
-        "name": request.argv[0],
-        "path": request.env.get("PATH", ""),
-    }
-    what = _WHAT.get(stage, _WHAT["start"]).format(**values)
-    return f"{what}: {os.strerror(int(rest)) if rest.isdigit() else rest}"

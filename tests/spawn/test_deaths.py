@@ -90,9 +90,11 @@ async def test_what_this_daemon_runs_is_no_orphan(spawner: Spawner, tmp_path: Pa
 
 
 async def test_another_state_directory_s_processes_are_left_alone(daemon: Daemon, tree: Tree) -> None:
-    before = await tree.started(6)
+    await tree.started(6)
+    before = set(below(daemon.pid)["dshd-call"])
     assert await trio.to_thread.run_sync(kill_orphans, tree.cwd / "elsewhere") == []
-    assert all(map(is_alive, before))
+    assert await gone(before, 0.2) == before
+    assert len(tree.alive()) >= 5
 
 
 async def test_terminal_signals_to_the_helpers_change_nothing(daemon: Daemon, tree: Tree) -> None:
@@ -150,7 +152,7 @@ async def test_a_killed_spawner_is_replaced_for_many_calls_at_once(tree: Tree) -
 
 
 async def test_a_spawner_that_hangs_is_replaced(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dshd.spawn.client.START_LIMIT", 0.3)
+    monkeypatch.setattr("dshd.spawn.pool.START_LIMIT", 0.3)
     os.kill(tree.spawner.pid, signal.SIGSTOP)
     with trio.fail_after(5):
         assert (await tree.sh("echo fine")).head == b"fine\n"
@@ -221,17 +223,23 @@ async def test_a_cancel_while_the_supervisor_is_stopped_still_ends_the_tree(
     assert await gone(tree.alive(), WITHIN) == set()
 
 
-async def test_a_killed_spare_is_passed_over(tree: Tree) -> None:
+@pytest.mark.parametrize("name", ["dshd-call", "dshd-wait"])
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+async def test_a_helper_killed_while_it_waits_is_passed_over(tree: Tree, name: str, pause: float) -> None:
     await tree.sh("true")
-    (spare,) = await settled(tree)
-    os.kill(spare, signal.SIGKILL)
+    await until(lambda: set(below(tree.spawner.pid)) == {"dshd-call", "dshd-wait"}, 3)
+    for pid in below(tree.spawner.pid)[name]:
+        os.kill(pid, signal.SIGKILL)
+    await trio.sleep(pause)
     assert (await tree.sh("echo fine")).head == b"fine\n"
 
 
-async def settled(tree: Tree) -> list[int]:
-    """The spare, once it is the only process below the spawner."""
-    await until(lambda: len(below(tree.spawner.pid).get("dshd-call", [])) == 1, 3)
-    return below(tree.spawner.pid)["dshd-call"]
+async def test_an_idle_daemon_s_spawner_that_is_killed_leaves_nothing(tree: Tree) -> None:
+    await tree.sh("true")
+    await until(lambda: set(below(tree.spawner.pid)) == {"dshd-call", "dshd-wait"}, 3)
+    helpers = {pid for pids in below(tree.spawner.pid).values() for pid in pids}
+    os.kill(tree.spawner.pid, signal.SIGKILL)
+    assert await gone(helpers, WITHIN) == set()
 
 
 async def test_helpers_can_be_told_from_the_daemon_in_ps(daemon: Daemon, tree: Tree) -> None:

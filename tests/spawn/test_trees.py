@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from dshd.spawn import kernel
-from tests.spawn.helpers import Tree, gone, name_of, until
+from tests.spawn.helpers import Tree, below, name_of, until
 
 IGNORES_TERM = "trap '' TERM HUP INT; while :; do sleep 0.05; done"
 WAYS_OUT = {
@@ -175,11 +175,8 @@ def zombies_below(root: int) -> list[int]:
 
 async def test_an_idle_spawner_keeps_one_spare_and_nothing_else(tree: Tree) -> None:
     await tree.sh("sleep 0.01 & true")
-    spawner = tree.spawner.pid
-    await until(lambda: len(kernel.descendants(spawner)) == 1, 2)
-    (spare,) = kernel.descendants(spawner)
-    assert name_of(spare) == "dshd-call"
-    assert await gone({spare}, 0.1) == {spare}
+    idle = {"dshd-call": 1, "dshd-wait": 1}
+    await until(lambda: {name: len(pids) for name, pids in below(tree.spawner.pid).items()} == idle, 3)
 
 
 async def test_a_tree_that_forks_without_end_is_ended(tree: Tree, tmp_path: Path) -> None:

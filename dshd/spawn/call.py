@@ -1,0 +1,119 @@
+"""One call, as the daemon sees it: a supervisor that waits, and the socket to it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Sequence
+
+import trio
+
+from dshd.spawn import kernel
+from dshd.spawn.protocol import Decoder, Frame, encode
+
+
+class SpawnFailed(Exception):
+    """A command could not be started, or the process that watched it was lost. ``str()`` is a sentence,
+    ``survivors`` are pids that could not be ended."""
+
+    def __init__(self, message: str, survivors: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.survivors = list(survivors)
+
+
+class SpawnerLost(SpawnFailed):
+    """A supervisor or the spawner died under a call. ``started``: its command had been (and was ended);
+    if not, the call may simply be made again."""
+
+    def __init__(self, message: str, survivors: Sequence[int] = (), *, started: bool) -> None:
+        super().__init__(message, survivors)
+        self.started = started
+
+
+class Call:
+    """Owns the socket (close it with `close`). ``pid`` is the supervisor's."""
+
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self._sock = sock
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        self._decoder = Decoder()
+        self._frames: list[Frame] = []
+        self._sent = False
+        self._started = False
+
+    @property
+    def is_over(self) -> bool:
+        """Has a supervisor that was not given anything to do ended all the same?"""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    @property
+    def started(self) -> bool:
+        """Has its supervisor said that it starts the command?"""
+        return self._started
+
+    async def begin(self, frame: bytes) -> None:
+        """Send the request, and wait until its supervisor is about to start the command."""
+        with contextlib.suppress(trio.BrokenResourceError):  # the reason is in what can be read
+            await self._stream.send_all(frame)
+        self._sent = True
+        message, _ = await self._receive()
+        if message.get("lost"):
+            raise SpawnerLost(message["failed"], started=False)
+        if "supervisor" not in message:
+            raise SpawnFailed(message["failed"])
+        self._started = True
+
+    async def end(self) -> Frame:
+        """The last frame."""
+        return await self._receive()
+
+    async def stop(self) -> Frame | None:
+        """Tell the supervisor to stop, and wait for its last frame; None if there won't be any. With half
+        a request sent nothing has been started, and nothing will be."""
+        if not self._sent:
+            return None
+        with contextlib.suppress(trio.BrokenResourceError, SpawnFailed):
+            await self._stream.send_all(encode({"stop": True}))
+            while True:
+                frame = await self._receive()
+                if "supervisor" not in frame[0]:
+                    return frame
+        return None
+
+    def kill(self) -> None:
+        """SIGKILL to a supervisor that doesn't answer; the spawner ends what it leaves and sends the last
+        frame. No other process can have its pid: it is not reaped before the socket's other end closes."""
+        kernel.send([self.pid], signal.SIGKILL)
+
+    def close(self) -> None:
+        """What still runs is ended by its supervisor."""
+        self._sock.close()
+
+    async def _receive(self) -> Frame:
+        while not self._frames:
+            data = b""
+            with contextlib.suppress(trio.BrokenResourceError):
+                data = await self._stream.receive_some()
+            if not data:
+                raise SpawnerLost(
+                    "the process that watches over tools died; the command was ended", started=self._started
+                )
+            self._frames += self._decoder.feed(data)
+        return self._frames.pop(0)
+
+
+def survivors_of(reply: Frame | None) -> list[int]:
+    """The pids in a last frame that could not be ended."""
+    if reply is None:
+        return []
+    message = reply[0]
+    pids: list[int] = message.get("done", message).get("survivors", [])
+    return pids

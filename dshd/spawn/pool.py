@@ -1,0 +1,150 @@
+"""Supervisors that wait for a call, one ahead of need; and the spawner they come from, replaced if it dies.
+
+A daemon whose spawner was killed can't fork another: it has threads by then. So the next one is executed
+(``python -m dshd.spawn``), and as a parent-death signal would belong to the thread that happened to start
+it, it watches its parent instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+
+import trio
+
+from dshd import errors
+from dshd.spawn import SpawnerHandle, kernel
+from dshd.spawn.call import Call, SpawnFailed
+from dshd.spawn.protocol import MORE, NO_PROCESS, receive_supervisor
+
+log = logging.getLogger(__name__)
+
+START_LIMIT = 10.0  # s for the spawner to fork, and for a supervisor to begin
+CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
+
+
+class Pool:
+    """``pids`` are those of every spawner there has been."""
+
+    def __init__(self, handle: SpawnerHandle) -> None:
+        self.handle = handle
+        self.pids = {handle.pid}
+        self._waiting: deque[Call] = deque()
+        self._asked = 0  # for how many supervisors we wait
+        self._lock = trio.Lock()
+        self._closed = False
+
+    async def take(self) -> Call:
+        """A supervisor that waits for its request. Raises SpawnFailed, Unavailable once closed."""
+        async with self._lock:
+            while True:
+                self._collect()
+                while self._waiting:
+                    if not (call := self._waiting.popleft()).is_over:
+                        return call
+                    call.close()
+                await self._more()
+
+    def want(self) -> None:
+        """Have one ready for the next call. Costs a system call; the fork happens elsewhere."""
+        if not self._closed and not self._waiting and not self._asked:
+            self._ask()
+
+    async def replace(self, lost: SpawnerHandle) -> None:
+        """Have another spawner instead of ``lost``, if that has not happened yet."""
+        async with self._lock:
+            await self._replace(lost)
+
+    async def aclose(self) -> None:
+        """End the spawner; running calls end with it. Returns when it is gone, at most CLOSE_LIMIT later."""
+        self._closed = True
+        self._drop()
+        with trio.move_on_after(CLOSE_LIMIT, shield=True):
+            await gone(self.handle)
+
+    async def _more(self) -> None:
+        """Wait for one more to arrive, or for what is wrong to be put right."""
+        if self._closed:
+            raise errors.Unavailable("the daemon is stopping: no command is started any more.")
+        lost = self.handle
+        if self._asked or self._ask():
+            with trio.move_on_after(START_LIMIT), contextlib.suppress(trio.ClosedResourceError):
+                await trio.lowlevel.wait_readable(lost.sock)
+                return
+        await self._replace(lost)
+
+    def _ask(self) -> bool:
+        try:
+            self.handle.sock.send(MORE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        self._asked += 1
+        return True
+
+    def _collect(self) -> None:
+        """Take in what the spawner has sent."""
+        while self._asked:
+            try:
+                found = receive_supervisor(self.handle.sock)
+            except BlockingIOError:
+                return
+            except OSError:
+                found = ""
+            if not isinstance(found, str):
+                self._asked -= 1
+                self._waiting.append(Call(*found))
+            elif found.startswith(NO_PROCESS):
+                self._asked -= 1
+                raise SpawnFailed(found)
+            elif found:
+                log.error("the spawner failed: %s", found)
+            else:
+                self._asked = 0
+
+    async def _replace(self, lost: SpawnerHandle) -> None:
+        if self.handle is not lost or self._closed:
+            return
+        log.error("the spawner (process %d) is gone; starting another", lost.pid)
+        kernel.send([lost.pid], signal.SIGKILL)
+        self._drop()
+        await gone(lost)
+        self.handle = await trio.to_thread.run_sync(launch)
+        self.pids.add(self.handle.pid)
+
+    def _drop(self) -> None:
+        self._asked = 0
+        trio.lowlevel.notify_closing(self.handle.sock)
+        self.handle.sock.close()
+        for call in self._waiting:
+            call.close()
+        self._waiting.clear()
+
+
+async def gone(handle: SpawnerHandle) -> None:
+    """Wait for our child, so that no zombie is left."""
+    while not reaped(handle.pid):  # noqa: ASYNC110
+        await trio.sleep(0.01)
+
+
+def reaped(pid: int) -> bool:
+    """Has this child of ours ended (and been waited for, by this or before)?"""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+def launch() -> SpawnerHandle:
+    """A spawner by exec, from any thread. Blocks for some 50 ms."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        argv = [sys.executable, "-P", "-m", "dshd.spawn", str(theirs.fileno())]
+        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd="/")
+    process.returncode = 0  # we reap it ourselves, in `gone`
+    return SpawnerHandle(process.pid, ours)
