@@ -59,7 +59,7 @@ from dshd.plugins.loader import load_plugins
 from dshd.session.registry import Registry
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner, kill_orphans
-from dshd.systemd import Manager
+from dshd.systemd import Manager, look_what_ends_it
 from dshd.tools.builtin import builtin_tools
 from dshd.tools.tool import Rule
 from dshd.wire import PROTOCOL
@@ -365,6 +365,7 @@ class _Life:
             boot=daemon.boot,
             version=__version__,
             limiter=trio.CapacityLimiter(WRITERS),
+            what_ends_us=lambda: look_what_ends_it(self._manager),
         )
         room = Room(self._registry, self._hub, daemon)
         async with trio.open_nursery() as clients:

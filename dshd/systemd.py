@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import socket
 import time
 from collections.abc import MutableMapping
@@ -87,6 +88,28 @@ def _watchdog(said: MutableMapping[str, str], pid: int) -> float | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def what_ends_it(manager: Manager, cgroups: str, lingers: bool) -> str | None:
+    """What may end this daemon and not start it again, in the word of a receipt's ``warning``: it is no
+    unit, or the user's manager ends with the last login. None: it lasts.
+
+    ``cgroups``: the text of ``/proc/self/cgroup``.
+    """
+    if not manager.there:
+        return "no-unit"
+    return "no-linger" if "/user@" in cgroups and not lingers else None
+
+
+def look_what_ends_it(manager: Manager) -> str | None:
+    """The same by looking: it may change while we run."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
+            cgroups = file.read()
+        lingers = os.path.exists(f"/var/lib/systemd/linger/{pwd.getpwuid(os.getuid()).pw_name}")
+    except (OSError, KeyError):
+        cgroups, lingers = "", False
+    return what_ends_it(manager, cgroups, lingers)
 
 
 def is_journal(environ: MutableMapping[str, str], descriptor: int = 2) -> bool:

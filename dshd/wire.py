@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 PROTOCOL: Final = 1
 MAX_LINE: Final = 16 * 1024 * 1024  # bytes in one line, its newline included, in either direction
+MAX_TEXT: Final = 8 * 1024 * 1024  # bytes of UTF-8 in one message
+MAX_INLINE: Final = 1024 * 1024  # bytes of text that a request holds; more goes by `attachment.put`
+MAX_PIECE: Final = 512 * 1024  # characters in one piece of it
 
 Queue = Literal["next-turn", "next-step", "held"]
 Verb = Literal["followup", "steer", "inject", "say"]
@@ -40,6 +43,8 @@ Mode = Literal["read-only", "workspace", "full"]
 Ask = Literal["wait", "deny"]
 Kind = Literal["user", "schedule", "agent", "job", "hook", "plugin", "system"]
 Disposition = Literal["keep", "clear", "continue"]
+OnCrash = Literal["hold", "requeue"]
+WhenFull = Literal["refuse", "wait"]
 
 VERBS: Final[dict[str, tuple[str, bool]]] = {  # {verb: (queue, wake)}
     "followup": ("next-turn", True),
@@ -238,6 +243,15 @@ class SendParams(InSession, method="session.send"):
 
     ``create`` is used when no session is found: for a reference by directory, or for a name
     (``-s NAME --create``). ``if_turn`` is a turn number. ``as_`` lowers ``source.kind``.
+
+    Time: ``at`` is Unix ms (whoever typed a clock time knows in which zone), ``in_`` and ``expires``
+    are seconds from the moment at which the daemon decides. ``hold`` keeps it for a person.
+    ``supersede`` replaces what waits with the same ``tag``. ``dry_run`` is answered with a ``would``
+    and writes nothing. ``when_full`` ``wait``: answered once there was room; a client that goes away
+    meanwhile has sent nothing.
+
+    A block of ``content`` is ``{"type": "text", "text": T}``, or ``{"type": "text", "upload": U}`` for
+    a text that was put by `AttachmentPutParams`.
     """
 
     verb: Verb | None = None
@@ -252,6 +266,14 @@ class SendParams(InSession, method="session.send"):
     if_idle: bool = False
     if_empty: bool = False
     if_turn: int | None = None
+    at: int | None = None
+    in_: float | None = None
+    expires: float | None = None
+    hold: bool = False
+    supersede: bool = False
+    on_crash: OnCrash | None = None
+    when_full: WhenFull = "refuse"
+    dry_run: bool = False
     as_: Kind | None = None
     tied: bool = False
     create: CreateParams | None = None
@@ -343,6 +365,20 @@ class QueueRmParams(OfMessages, method="queue.rm"):
 
 class QueueClearParams(InSession, method="queue.clear"):
     queue: Queue | None = None
+
+
+class QueueUndoParams(InSession, method="queue.undo"):
+    """Take back the newest removal, clearing, expiry, supersession, reject or aborted message."""
+
+
+class AttachmentPutParams(Params, method="attachment.put"):
+    """A piece of a long text, at most `MAX_PIECE` characters; ``upload`` None begins a new one.
+
+    What was put belongs to this connection, and is gone with it or when a send has taken it.
+    """
+
+    text: str
+    upload: str | None = None
 
 
 class MessageShowParams(Params, method="message.show"):
@@ -642,7 +678,10 @@ def _parse_moment(text: str, now_ms: int, tz: tzinfo | None, past: bool) -> int 
     from datetime import datetime
 
     try:
-        return _unix_ms(datetime.fromisoformat(text), tz)
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None and not past:
+            at = _next(at, now_ms, tz) or at
+        return _unix_ms(at, tz)
     except (ValueError, OverflowError):
         return None
 
@@ -656,13 +695,24 @@ def _clock_moment(match: re.Match[str], now_ms: int, tz: tzinfo | None, past: bo
         at = today.replace(tzinfo=None, hour=hour, minute=minute, second=second, microsecond=0)
     except ValueError:
         return None
+    at = at.replace(fold=0)
     if day == "tomorrow":
         at += timedelta(days=1)
-    elif day is None and past and _unix_ms(at, tz) > now_ms:
-        at -= timedelta(days=1)
-    elif day is None and not past and _unix_ms(at, tz) <= now_ms:
-        at += timedelta(days=1)
+    elif past:
+        at = _last(at, now_ms, tz) or (at if day else _last(at - timedelta(days=1), now_ms, tz) or at)
+    else:
+        at = _next(at, now_ms, tz) or (at if day else at + timedelta(days=1))
     return _unix_ms(at, tz)
+
+
+def _next(at: datetime, now_ms: int, tz: tzinfo | None) -> datetime | None:
+    """This wall time, if it is still to come. In the hour that autumn has twice, the second one counts
+    once the first is over."""
+    return next((one for one in (at, at.replace(fold=1)) if _unix_ms(one, tz) > now_ms), None)
+
+
+def _last(at: datetime, now_ms: int, tz: tzinfo | None) -> datetime | None:
+    return next((one for one in (at.replace(fold=1), at) if _unix_ms(one, tz) <= now_ms), None)
 
 
 def _unix_ms(moment: datetime, tz: tzinfo | None) -> int:

@@ -37,6 +37,7 @@ from dshd.control.feed import KEPT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
 from dshd.control.methods import METHODS, Answer, Call, InOrder, Method, Room
+from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
 from dshd.session.who import Peer
 from dshd.strict import Wrong, dotted, structure
@@ -143,6 +144,8 @@ class Connection:
         self._followers: dict[Follower, None] = {}
         self._watchers: dict[Watcher, None] = {}
         self._tied: list[tuple[str, str]] = []
+        self._gone = trio.Event()
+        self.uploads = Uploads()
 
     # ---------------------------------------------------------------- life
 
@@ -158,7 +161,9 @@ class Connection:
                     self._lose("done")
         finally:
             self._state = "closed"
+            self._gone.set()
             self._leave()
+            self.uploads.close()
             self._sock.close()
 
     def _step(self, event: Event) -> None:
@@ -244,29 +249,31 @@ class Connection:
             raise Unavailable("too many clients are connected.", outcome="not-written")
         if self._room.closing.is_set():
             raise Unavailable("dshd is stopping.", outcome="not-written")
-        if method.waits and self._waits >= MOST_WAITS:
-            raise Full(f"this connection waits for {MOST_WAITS} things already.")
-        return method, _checked(request.params, method.params)
+        params = _checked(request.params, method.params)
+        if _waits(method, params) and self._waits >= MOST_WAITS:
+            raise Full(f"this connection waits for {MOST_WAITS} things already.", outcome="not-written")
+        return method, params
 
     async def _begin(self, request: Request, method: Method, params: Params) -> None:
         """Start it, in the order of the lines: the next one isn't looked at before this one has run up
         to its first wait."""
         if method.params is HelloParams:
             return await self._run(request, method, params)
-        while not method.waits and self._under_way - self._waits >= MOST:
+        waits = _waits(method, params)
+        while not waits and self._under_way - self._waits >= MOST:
             await self._changed.wait()
         self._under_way += 1
-        self._waits += method.waits
+        self._waits += waits
         nursery = self._writes if method.writes else self._nursery
-        nursery.start_soon(self._do, request, method, params)
+        nursery.start_soon(self._do, request, method, params, waits)
         await trio.lowlevel.checkpoint()
 
-    async def _do(self, request: Request, method: Method, params: Params) -> None:
+    async def _do(self, request: Request, method: Method, params: Params, waits: bool) -> None:
         try:
             await self._run(request, method, params)
         finally:
             self._under_way -= 1
-            self._waits -= method.waits
+            self._waits -= waits
             self._note()
 
     async def _run(self, request: Request, method: Method, params: Params) -> None:
@@ -392,6 +399,9 @@ class Connection:
                 self._room.hub.unwatch(watcher)
             self._watchers.clear()
 
+    async def gone(self) -> None:
+        await self._gone.wait()
+
     def tie(self, session: str, message: str) -> None:
         self._tied.append((session, message))
 
@@ -408,6 +418,11 @@ class Connection:
             pass  # it has ended meanwhile
         except DshError as error:
             log.warning("%s was tied to a client that is gone, and not aborted: %s", message, error)
+
+
+def _waits(method: Method, params: Params) -> bool:
+    """Whether it may take for ever."""
+    return method.waits or getattr(params, "when_full", None) == "wait"
 
 
 def _checked(params: dict[str, Any], kind: type[Params]) -> Params:

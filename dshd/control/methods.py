@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
@@ -20,7 +20,10 @@ from dshd.control import jsonrpc
 from dshd.control.access import AgentMay, Rights
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.logfile import LogFile, Piece
-from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound
+from dshd.control.uploads import Uploads
+from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound, Unavailable
+from dshd.session import sending, views
+from dshd.session.attachments import content_of
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
@@ -33,6 +36,7 @@ class Link(Protocol):
 
     in_order: InOrder
     rights: Rights | None
+    uploads: Uploads
 
     @property
     def backlog(self) -> int: ...
@@ -52,6 +56,9 @@ class Link(Protocol):
 
     def tie(self, session: str, message: str) -> None:
         """Abort this message's work when the connection ends."""
+
+    async def gone(self) -> None:
+        """Returns when nobody is there any more."""
 
 
 class Process(Protocol):
@@ -186,6 +193,7 @@ async def _models(call: Call) -> Json:
 async def _create(call: Call) -> Json:
     params: wire.CreateParams = call.params
     async with call.link.in_order, call.room.creating:
+        params = await _with_uploads(call, params)
         session, receipt = await _made(call, params)
     if params.tied and receipt is not None:
         call.link.tie(session.id, receipt["message"])
@@ -321,17 +329,70 @@ def _fsck_report(reports: list[Json]) -> Json:
 async def _send(call: Call) -> Json:
     params: wire.SendParams = call.params
     async with call.link.in_order:
-        session, created = await _destination(call, params)
+        sending.check(params)
+        try:
+            session, created = await _destination(call, params)
+        except NotFound as missing:
+            return _would_make(params, missing)
         call.rights.check_session(session.id)
-    receipt = await session.send(params, call.peer)
-    if params.tied:
+        params = await _with_uploads(call, params)
+        content = await session.prepare(params)
+    sent = partial(session.send, params, call.peer, content)
+    receipt: Json = await (_while_there(call, sent) if params.when_full == "wait" else sent())
+    if params.tied and not params.dry_run:
         call.link.tie(session.id, receipt["message"])
     return {**receipt, "created": created} if created else receipt
 
 
+def _would_make(params: wire.SendParams, missing: NotFound) -> Json:
+    """What a dry run says where there is no session yet; anybody else is told that there is none."""
+    if not params.dry_run or params.create is None or "candidates" in missing.data:
+        raise missing
+    content_of(params.text, params.content)
+    later = params.hold or params.at is not None or params.in_ is not None
+    starts = not later and params.intent()[1] and params.if_turn is None
+    return views.would(None, "start-turn" if starts else "wait")
+
+
+async def _while_there(call: Call, sent: Callable[[], Awaitable[Json]]) -> Json:
+    """Wait for room as long as the client does. What is being decided when it goes is decided."""
+    receipt: Json | None = None
+    refused: DshError | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            await call.link.gone()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        try:
+            receipt = await sent()
+        except DshError as error:
+            refused = error
+        nursery.cancel_scope.cancel()
+    if receipt is None:
+        raise refused or Unavailable("the client is gone.", outcome="not-written")
+    return receipt
+
+
+P = TypeVar("P", bound=wire.Params)
+
+
+async def _with_uploads(call: Call, params: P) -> P:
+    """The same with the texts that were put before, by `attachment.put`."""
+    content = getattr(params, "content", None)
+    return params if content is None else params.replace(content=await call.link.uploads.taken(content))
+
+
+async def _put(call: Call) -> Json:
+    async with call.link.in_order:
+        params: wire.AttachmentPutParams = call.params
+        return await call.link.uploads.put(params.upload, params.text, call.registry.store.state)
+
+
 async def _destination(call: Call, params: wire.SendParams) -> tuple[Session, bool]:
     """The session, made if it may be; looking and making are one step for the whole daemon."""
-    if params.create is None:
+    if params.create is None or params.dry_run:
         return await call.session(), False
     async with call.room.creating:
         try:
@@ -346,7 +407,9 @@ async def _destination(call: Call, params: wire.SendParams) -> tuple[Session, bo
 async def _interrupt(call: Call) -> Json:
     async with call.link.in_order:
         session = await call.session()
-    return await session.interrupt(call.params, call.peer)
+        params = await _with_uploads(call, call.params)
+        content = await session.prepare(params)
+    return await session.interrupt(params, call.peer, content)
 
 
 async def _abort(call: Call) -> Json:
@@ -427,7 +490,8 @@ async def _queue_show(call: Call) -> Json:
 async def _queue_edit(call: Call) -> Json:
     async with call.link.in_order:
         session = await _of(call, call.params.message)
-    return await session.queue_edit(call.params, call.peer)
+        params = await _with_uploads(call, call.params)
+    return await session.queue_edit(params, call.peer)
 
 
 def _queue_change(op: str) -> Handler:
@@ -446,6 +510,12 @@ async def _queue_clear(call: Call) -> Json:
     async with call.link.in_order:
         session = await call.session()
     return await session.queue_clear(call.params.queue, call.peer)
+
+
+async def _queue_undo(call: Call) -> Json:
+    async with call.link.in_order:
+        session = await call.session()
+    return await session.queue_undo(call.peer)
 
 
 async def _message(call: Call) -> Json:
@@ -570,6 +640,8 @@ _TABLE: Final = (
     Method(wire.QueueDemoteParams, _queue_change("demote"), writes=True, agent="no"),
     Method(wire.QueueRmParams, _queue_change("rm"), writes=True, agent="no"),
     Method(wire.QueueClearParams, _queue_clear, writes=True, agent="no"),
+    Method(wire.QueueUndoParams, _queue_undo, writes=True, agent="no"),
+    Method(wire.AttachmentPutParams, _put, writes=True, agent="own"),
     Method(wire.MessageShowParams, _message),
     Method(wire.MessageWhyParams, _why),
     Method(wire.AnswerShowParams, _answer),

@@ -82,7 +82,7 @@ class Driver:
             return attrs.evolve(WAITS_FOR_ROOM, since=work.since if work else None)
         if work is None:
             return Activity(self.phase.public)
-        return Activity(self.phase.public, work.doing, work.since, work.waits)
+        return Activity(self.phase.public, work.doing, work.since, work.waits, work.until)
 
     # --- the loop
 

@@ -6,11 +6,12 @@ than the first, so what was derived is kept as long as the surface only grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dshd.model.request import Memo
 from dshd.prompt.tokens import estimate_message
+from dshd.session.events import excerpt, text_block
 from dshd.session.layer import Rows
 from dshd.session.surface import Entry
 
@@ -18,7 +19,8 @@ Neutral = dict[str, Any]
 
 
 class History:
-    """``names``: tool call id -> tool name, for results that the model's side must name."""
+    """``names``: tool call id -> tool name, for results that the model's side must name. ``place``:
+    the directory where the model finds attachments."""
 
     def __init__(self) -> None:
         self._messages: list[Neutral] = []
@@ -27,11 +29,13 @@ class History:
         self._first: int | None = None
         self._last: int | None = None
         self._names: dict[str, str] = {}
+        self._place: str | None = None
 
-    def of(self, surface: Rows[Entry]) -> list[Neutral]:
+    def of(self, surface: Rows[Entry], place: str | None = None) -> list[Neutral]:
         """The neutral messages of ``surface``, oldest first (see `model.request`)."""
         known = len(self._messages)
-        grown = known <= len(surface) and self._matches(surface, known)
+        grown = known <= len(surface) and self._matches(surface, known) and place == self._place
+        self._place = place
         if not grown:
             self._messages, self._names, self.tokens, known = [], {}, 0, 0
         for i in range(known, len(surface)):
@@ -50,9 +54,16 @@ class History:
             if block["type"] == "tool-call":
                 self._names[block["id"]] = block["name"]
         message = _NEUTRAL[entry.type](entry.data)
+        if entry.type == "user/message":
+            message["content"] = shown(message["content"], self._place)
         if entry.type == "tool/result":
             message["name"] = self._names.get(entry.data["call"], "tool")
         return message
+
+
+def shown(content: Sequence[Mapping[str, Any]], place: str | None) -> list[dict[str, Any]]:
+    """Blocks as the model gets them: of an attachment its head, its tail, and where the whole is."""
+    return [text_block(excerpt(b, place)) if b.get("type") == "file" else dict(b) for b in content]
 
 
 def user(data: Mapping[str, Any]) -> Neutral:

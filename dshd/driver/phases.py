@@ -56,7 +56,8 @@ class Phase:
 @attrs.define(eq=False)
 class Work:
     """The activity of one turn. ``cause``: why it was cancelled; ``doing``: one short line;
-    ``since``: Unix ms; ``waits``: set while it waits for something outside."""
+    ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
+    that is known."""
 
     turn: int
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -64,6 +65,7 @@ class Work:
     doing: str | None = None
     since: int | None = None
     waits: str | None = None
+    until: int | None = None
     stop_at_boundary: bool = False
 
     def cancel(self, cause: str) -> bool:

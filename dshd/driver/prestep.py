@@ -107,12 +107,13 @@ async def _request(run: Run, messages: Sequence[Json]) -> Prepared:
     assert run.call is not None
     assert run.system is not None
     here = {"turn": run.turn, "step": run.step + 1}
-    past = run.history.of(run.state.surface)
-    said = [history.user({**m, **here}) for m in messages]
+    place = run.attachments
+    past = run.history.of(run.state.surface, place)
+    said = [history.user({**m, **here, "content": history.shown(m["content"], place)}) for m in messages]
     tokens = run.history.tokens + sum(map(estimate_message, said))
     await trio.lowlevel.checkpoint_if_cancelled()
     specs, memo = run.services.tools.specs(), run.history.memo
-    return prepare(run.call, run.system.text, [*past, *said], specs, said=tokens, memo=memo)
+    return prepare(run.call, run.system.text, [*past, *said], specs, said=tokens, memo=memo, place=place)
 
 
 # --- decisions -----------------------------------------------------------------------------------

@@ -22,13 +22,15 @@ from dshd.session.scratch import Scratch
 
 @attrs.frozen
 class Prepared:
-    """A request ready to go. ``problem``: why it must not be sent, if so (then ``body`` is empty)."""
+    """A request ready to go. ``problem``: why it must not be sent, if so (then ``body`` is empty);
+    ``place``: the directory of the attachments that it speaks of."""
 
     call: PreparedCall
     request: ModelRequest
     header: dict[str, Any]
     body: bytes
     problem: ModelError | None = None
+    place: str | None = None
 
     @property
     def sha256(self) -> str:
@@ -43,6 +45,7 @@ def prepare(
     *,
     said: int | None = None,
     memo: Memo | None = None,
+    place: str | None = None,
 ) -> Prepared:
     """Encode one request; a full window or an impossible request becomes its ``problem``.
 
@@ -56,9 +59,9 @@ def prepare(
     }
     try:
         tokens.fits(system, messages, tools, call.window, call.max_tokens, said=said)
-        return Prepared(call, request, header, call.adapter.encode(call, request))
+        return Prepared(call, request, header, call.adapter.encode(call, request), place=place)
     except ModelError as error:
-        return Prepared(call, request, header, b"", error)
+        return Prepared(call, request, header, b"", error, place)
 
 
 def emit_request(s: Scratch, prepared: Prepared, turn: int, step: int, attempt: int) -> None:
@@ -66,6 +69,8 @@ def emit_request(s: Scratch, prepared: Prepared, turn: int, step: int, attempt: 
     if s.state.request_header != prepared.header:
         s.emit("request/header", prepared.header)
     context = prepared.call.context()
+    if prepared.place is not None:
+        context["attachments"] = prepared.place
     if s.state.request_context != context:
         s.emit("request/context", context)
     s.emit(

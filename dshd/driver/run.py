@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -49,9 +50,20 @@ class Run:
     def state(self) -> State:
         return self.owner.state
 
-    def says(self, doing: str | None, *, waits: str | None = None) -> None:
+    @property
+    def session_dir(self) -> Path:
+        readable = self.services.readable
+        return readable[0] / self.state.id if readable else Path("/nonexistent")
+
+    @property
+    def attachments(self) -> str | None:
+        """Where the model finds this session's attachments; None if there are none."""
+        there = next(iter(self.state.files.items()), None)
+        return str(self.session_dir / "attachments") if there is not None else None
+
+    def says(self, doing: str | None, *, waits: str | None = None, until: int | None = None) -> None:
         """What status shows from now on."""
-        self.work.doing, self.work.waits = doing, waits
+        self.work.doing, self.work.waits, self.work.until = doing, waits, until
         self.work.since = self.services.now()
 
     def partial(self) -> list[dict[str, Any]]:

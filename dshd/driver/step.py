@@ -101,7 +101,8 @@ async def _wait(run: Run, error: ModelError, attempt: int, delay_s: float) -> No
     data = {"turn": run.turn, "step": run.step, "attempt": attempt, "delay_ms": round(delay_s * 1000),
             "until": until, **error.to_json()}  # fmt: skip
     run.owner.post(lambda s: s.emit("llm/retry", data))
-    run.says(f"waiting ({WAITS.get(error.code, 'the provider')}), attempt {attempt}")
+    doing = f"waiting ({WAITS.get(error.code, 'the provider')}), attempt {attempt}"
+    run.says(doing, waits="provider", until=until)
     await trio.sleep(delay_s)
 
 
@@ -109,7 +110,7 @@ def _fall_back(run: Run, prepared: Prepared, route: str) -> Prepared:
     call = run.services.models.prepare_call(route)
     request = prepared.request
     run.call = call
-    return prepare(call, request.system, request.messages, request.tools)
+    return prepare(call, request.system, request.messages, request.tools, place=prepared.place)
 
 
 def _sent(s: Scratch, run: Run, prepared: Prepared, attempt: int) -> None:
@@ -241,7 +242,7 @@ def _emit_result(s: Scratch, run: Run, id: str) -> None:
 def _context(run: Run) -> ToolContext:
     settings, services = run.state.settings, run.services
     config = services.config()
-    session_dir = services.readable[0] / run.state.id if services.readable else Path("/nonexistent")
+    session_dir = run.session_dir
     return ToolContext(
         session=run.state.id,
         name=run.state.name,
@@ -251,7 +252,7 @@ def _context(run: Run) -> ToolContext:
         mode=str(settings.get("mode") or "workspace"),
         net=bool(settings.get("net")),
         hidden=services.hidden,
-        readable=(session_dir / "spill",),
+        readable=(session_dir / "spill", session_dir / "attachments"),
         protected=services.protected,
         rules=services.tool_rules,
         spawner=services.spawner,

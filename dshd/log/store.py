@@ -3,6 +3,7 @@
 ::
 
     STATE/sessions/<id>/log.jsonl     a session
+    STATE/sessions/<id>/attachments/  its long texts, each named by the hash of its bytes
     STATE/sessions/.new-<id>/         one that is being made, or was when the power went
     STATE/sessions/.trash-<id>/       one that is being removed
     STATE/active/<id>                 empty: the daemon opens it by itself when it starts
@@ -23,6 +24,7 @@ from dshd.errors import Conflict, NotFound
 from dshd.log.disk import FILE_MODE, Disk, explained
 
 LOG = "log.jsonl"
+ATTACHMENTS = "attachments"
 NEW = ".new-"
 TRASH = ".trash-"
 RESERVE_SIZE = 1024 * 1024
@@ -65,7 +67,8 @@ class Store:
             return self.disk.exists(self.session_dir(session))
 
     def create(self, session: str, lines: bytes, files: Mapping[str, bytes] | None = None) -> Path:
-        """Make a session whose log holds ``lines``, with ``files`` (name: content) beside it.
+        """Make a session whose log holds ``lines``, with ``files`` (name or one below a directory:
+        content) beside it.
 
         Returns the log's path. Raises `Conflict` if there is one; on any error there is none.
         """
@@ -85,8 +88,10 @@ class Store:
         self._discard(directory)
         self.disk.create_dir_synced(directory)
         for name, content in files.items():
+            self.disk.create_dir_synced((directory / name).parent)
             self.disk.write_synced(directory / name, content)
-        self.disk.sync_dir(directory)
+        for place in {(directory / name).parent for name in files} | {directory}:
+            self.disk.sync_dir(place)
 
     def _undo(self, new: Path, final: Path) -> None:
         """Take a creation back; it may have come as far as its name, and failed to make it durable."""
@@ -122,6 +127,31 @@ class Store:
         for name in names:
             self._discard(self.sessions / name)
         return names
+
+    # -- attachments
+
+    def attachments(self, session: str) -> Path:
+        return self.sessions / session / ATTACHMENTS
+
+    def attach(self, session: str, files: Mapping[str, bytes]) -> None:
+        """Keep these files (name: content). One that is there has this content: names are hashes."""
+        place = self.attachments(session)
+        with explained("write", place):
+            self.disk.create_dir_synced(place)
+            self.disk.sync_dir(place.parent)  # it may have been made by one who died before its sync
+            for name, content in files.items():
+                if not self._has(place / name, len(content)):
+                    self.disk.write_atomic(place / name, content)
+            self.disk.sync_dir(place)
+
+    def _has(self, path: Path, size: int) -> bool:
+        return self.disk.exists(path) and self.disk.stat(path).size == size
+
+    def detach(self, session: str, names: list[str]) -> None:
+        """Take files away that no message needs. Not durable: one too many does no harm."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.disk.unlink(self.attachments(session) / name)
 
     # -- active markers
 

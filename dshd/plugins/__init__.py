@@ -61,6 +61,8 @@ class Plugin(Protocol):
 
 
 def text_of(message: Message) -> str:
-    """The text of a message's blocks, joined by newlines."""
+    """The text of a message's blocks, joined by newlines; of an attachment, its head and its tail,
+    which is what the model sees of it."""
     blocks = message.get("content") or ()
-    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    parts = {"text": ("text",), "file": ("head", "tail")}
+    return "\n".join(str(b.get(part, "")) for b in blocks for part in parts.get(b.get("type"), ()))

@@ -57,8 +57,9 @@ class Message:
     head of its queue (redirected, unparking, deferred, ``--first``): later ones of its kind go
     behind it. ``home`` is the queue to which a held message returns. ``then_park`` makes the end
     of the turn it opens park the session (``interrupt --keep``). ``if_turn`` is the one turn it is
-    meant for: when that ends first, it expires. ``source.kind`` is one of user, schedule, agent,
-    job, hook, plugin, system.
+    meant for: when that ends first, it expires. ``asked`` is the verb as asked where it is another
+    than ``verb`` (``say``, ``interrupt``). ``source.kind`` is one of user, schedule, agent, job,
+    hook, plugin, system.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Message:
     home: Queue | None = None
     then_park: bool = False
     if_turn: int | None = None
+    asked: str | None = None
     version: int = 1
 
     @property
@@ -84,13 +86,13 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text blocks, joined by newlines: what a person reads in lists."""
-        return "\n".join(str(b["text"]) for b in self.content if b.get("type") == "text")
+        """The blocks' texts, joined by newlines: what a person reads in lists."""
+        return "\n".join(map(excerpt, self.content))
 
     @property
     def bytes(self) -> int:
-        """Size against the inbox's limit: UTF-8 bytes of the text blocks."""
-        return sum(len(str(b.get("text", "")).encode("utf-8", "replace")) for b in self.content)
+        """Size against the inbox's limit: UTF-8 bytes of its texts, attached ones too."""
+        return sum(map(block_bytes, self.content))
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the log; absent means unset."""
@@ -126,12 +128,36 @@ class Message:
 
 
 _OPTIONAL: Final = (
-    "key", "expires", "due", "tag", "on_crash", "front", "home", "then_park", "if_turn",
+    "key", "expires", "due", "tag", "on_crash", "front", "home", "then_park", "if_turn", "asked",
 )  # fmt: skip
 
 
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
+
+
+def block_bytes(block: Block) -> int:
+    """UTF-8 bytes of a block's text; of an attachment, of the whole."""
+    if block.get("type") == "file":
+        return int(block["bytes"])
+    return len(str(block.get("text", "")).encode("utf-8", "replace"))
+
+
+def excerpt(block: Block, place: str | None = None) -> str:
+    """A block as text: what was sent, or of an attachment its head, its tail, and what lies between
+    (``place``: the directory of the attachments, for those who can read there)."""
+    if block.get("type") != "file":
+        return str(block.get("text", ""))
+    where = f"; all of it: {place}/{file_name(block['sha256'])}" if place else ""
+    shown = len((block["head"] + block["tail"]).encode("utf-8", "replace"))
+    of = f"{block['bytes']} bytes, {block['lines']} lines"
+    note = f"[... {int(block['bytes']) - shown} bytes left out of {of}{where} ...]"
+    return f"{block['head']}\n{note}\n{block['tail']}"
+
+
+def file_name(sha256: str) -> str:
+    """What an attachment is called in its session's directory of them."""
+    return f"{sha256}.txt"
 
 
 def splice(queue: Queue, *, remove: Sequence[str] = (), insert: Sequence[Message] = (),

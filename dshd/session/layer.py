@@ -4,29 +4,62 @@ A batch is decided on a scratch state: the durable one plus what the batch alrea
 every receipt of a long session for each batch would make the thousandth message dearer than the
 first, so the scratch's containers are layers over the durable ones. `merge` folds a layer down
 in time proportional to what changed; dropping the scratch is dropping the layer.
+
+Below the lowest layer there may be a *cold* one, on disk: what has not been needed for long is moved
+there (`chill`), and read again where somebody asks for it. To those who ask nothing changes but the
+time it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+KC = TypeVar("KC", contravariant=True)
+VC = TypeVar("VC", covariant=True)
+
+
+class Cold(Protocol[KC, VC]):
+    """A table on disk. Reading may block, and raises a `DshError` when the disk has lost it."""
+
+    def get(self, key: KC) -> VC | None: ...
+
+    def items(self) -> Iterator[tuple[object, VC]]: ...
+
+
+class ColdRows(Protocol[VC]):
+    """Rows on disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> VC: ...
 
 
 class Table(Generic[K, V]):
     """A mapping that grows and changes but never forgets a key."""
 
-    __slots__ = ("_base", "_own")
+    __slots__ = ("_base", "_own", "cold")
 
     def __init__(self, base: Table[K, V] | None = None) -> None:
         self._base = base
         self._own: dict[K, V] = {}
+        self.cold: Cold[K, V] | None = None
+
+    @classmethod
+    def of(cls, own: dict[K, V]) -> Table[K, V]:
+        table: Table[K, V] = cls()
+        table._own = own
+        return table
 
     def get(self, key: K) -> V | None:
         found = self._own.get(key)
-        return found if found is not None or self._base is None else self._base.get(key)
+        if found is not None:
+            return found
+        if self._base is not None:
+            return self._base.get(key)
+        return self.cold.get(key) if self.cold is not None else None
 
     def __getitem__(self, key: K) -> V:
         found = self.get(key)
@@ -43,7 +76,24 @@ class Table(Generic[K, V]):
     def items(self) -> Iterator[tuple[K, V]]:
         if self._base is not None:
             yield from ((k, v) for k, v in self._base.items() if k not in self._own)
+        if self.cold is not None:
+            yield from ((k, v) for k, v in self.cold.items() if k not in self._own)  # type: ignore[misc]
         yield from self._own.items()
+
+    def hot(self) -> Mapping[K, V]:
+        """What a table without a base holds in memory."""
+        return self._own
+
+    def copy(self) -> Table[K, V]:
+        """What it holds in memory, for somebody who reads it while this one goes on."""
+        return Table.of(dict(self._own))
+
+    def chill(self, gone: Mapping[K, V], cold: Cold[K, V] | None) -> None:
+        """``cold`` has all of ``gone`` now: keep in memory only what has changed since."""
+        self.cold = cold
+        for key, value in gone.items():
+            if self._own.get(key) is value:
+                del self._own[key]
 
     def layer(self) -> Table[K, V]:
         return Table(self)
@@ -59,12 +109,13 @@ class Table(Generic[K, V]):
 class Rows(Generic[V]):
     """A list that is appended to, and now and then replaced as a whole."""
 
-    __slots__ = ("_base", "_base_len", "_own")
+    __slots__ = ("_base", "_base_len", "_own", "cold")
 
-    def __init__(self, base: Rows[V] | None = None) -> None:
+    def __init__(self, base: Rows[V] | None = None, *, cold: ColdRows[V] | None = None) -> None:
         self._base = base
-        self._base_len = len(base) if base is not None else 0
+        self._base_len = len(base) if base is not None else len(cold) if cold is not None else 0
         self._own: list[V] = []
+        self.cold = cold
 
     def __len__(self) -> int:
         return self._base_len + len(self._own)
@@ -72,10 +123,27 @@ class Rows(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         if self._base is not None:
             yield from self._base
+        elif self.cold is not None:
+            yield from (self.cold[i] for i in range(self._base_len))
         yield from self._own
+
+    def hot(self) -> list[V]:
+        """The rows behind the cold ones, of rows without a base."""
+        return self._own
+
+    def chill(self, cold: ColdRows[V]) -> None:
+        """``cold`` has the first rows now, at least those that were cold before."""
+        del self._own[: len(cold) - self._base_len]
+        self.cold, self._base_len = cold, len(cold)
+
+    def warm(self, rows: list[V]) -> None:
+        """Hold the cold rows in memory again: these."""
+        self.cold, self._base_len, self._own = None, 0, rows + self._own
 
     def __getitem__(self, index: int) -> V:
         index = index + len(self) if index < 0 else index
+        if self.cold is not None and index < self._base_len:
+            return self.cold[index]
         if self._base is not None and index < self._base_len:
             return self._base[index]
         return self._own[index - self._base_len]
@@ -84,7 +152,7 @@ class Rows(Generic[V]):
         self._own.append(value)
 
     def replace_all(self, values: list[V]) -> None:
-        self._base, self._base_len, self._own = None, 0, values
+        self._base, self._base_len, self._own, self.cold = None, 0, values, None
 
     def layer(self) -> Rows[V]:
         return Rows(self)

@@ -41,6 +41,7 @@ class Receipt:
     """``way``: every state with Unix ms, seq and who; ``attempts``: turn numbers, oldest first.
 
     ``requeues`` counts the returns after a failure (three, and the message is held).
+    ``superseded``: the messages that this one replaced.
     """
 
     message: Message
@@ -53,6 +54,7 @@ class Receipt:
     way: tuple[Mapping[str, Any], ...] = ()
     attempts: tuple[int, ...] = ()
     requeues: int = 0
+    superseded: tuple[str, ...] = ()
 
     def to(self, state: str, *, at: int, seq: int, by: Any = None, **changes: Any) -> Receipt:
         """The receipt after one more step of its way; raises `IllegalTransition`."""

@@ -25,11 +25,11 @@ from dshd.driver.port import Services
 from dshd.errors import Conflict, Damaged, Denied, DshError, Invalid, NoSpace, NotFound
 from dshd.log import recovery, repair
 from dshd.log.disk import Disk
-from dshd.log.store import Store
+from dshd.log.store import ATTACHMENTS, Store
 from dshd.log.writer import LogWriter, hop
 from dshd.model.routes import Choice
-from dshd.session import opening, sending, views
-from dshd.session.events import VERSION
+from dshd.session import attachments, opening, sending, views
+from dshd.session.events import VERSION, file_name
 from dshd.session.scratch import Scratch
 from dshd.session.session import Session, Surroundings
 from dshd.session.state import State
@@ -59,6 +59,7 @@ class Registry:
         boot: str,
         version: str,
         limiter: trio.CapacityLimiter,
+        what_ends_us: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.store = store
         self._reserve = services.reserve
@@ -79,6 +80,9 @@ class Registry:
             start=start,
             mark=lambda id: self._write(lambda: self.store.mark(id)),
             unmark=lambda id: self._read(lambda: self.store.unmark(id)),
+            attach=lambda id, files: self._write(lambda: self.store.attach(id, files)),
+            detach=lambda id, names: self._read(lambda: self.store.detach(id, names)),
+            what_ends_us=what_ends_us,
             on_lines=on_lines,
             on_reset=on_reset,
             boot=boot,
@@ -150,6 +154,7 @@ class Registry:
         sessions = list(self.loaded.values())
         for session in sessions:
             session.driver.stop_at_boundary()
+            session.rested()  # those who wait for room
         with trio.move_on_after(grace):
             for session in sessions:
                 await session.drain()
@@ -313,9 +318,10 @@ class Registry:
         id = str(header["id"])
         s = Scratch(State(), self.services.now(), -1)
         s.emit("session/header", {k: v for k, v in header.items() if v is not None})
-        receipt = _first_message(s, p, peer)
+        receipt, attached = _first_message(s, p, peer)
         secrets = {k: v for k, v in p.env.items() if paths.looks_secret(k)}
         files = {SECRETS: json.dumps(secrets).encode()} if secrets else {}
+        files |= {f"{ATTACHMENTS}/{name}": content for name, content in attached.items()}
 
         def write() -> None:
             if receipt is not None:
@@ -499,15 +505,17 @@ def _name(p: wire.CreateParams, taken: list[str]) -> str | None:
     return wire.name_for_directory(p.dir, taken) if p.implicit else None
 
 
-def _first_message(s: Scratch, p: wire.CreateParams, peer: Peer) -> Json | None:
+def _first_message(s: Scratch, p: wire.CreateParams, peer: Peer) -> tuple[Json | None, dict[str, bytes]]:
+    """Its receipt, and the attachments that go with it, by file name."""
     if p.text is None and p.content is None:
-        return None
+        return None, {}
+    content = attachments.content_of(p.text, p.content)
     send = sending.Send(
         verb="followup",
         queue="next-turn",
         wake=True,
-        content=sending.content_of(p.text, p.content),
+        content=content.blocks,
         source=peer.source(p.as_),
         key=p.key,
     )
-    return sending.decide(s, send, 1)
+    return sending.decide(s, send, 1), {file_name(sha): raw for sha, raw in content.files.items()}

@@ -4,6 +4,7 @@ The order of the questions is fixed: key, session state, preconditions, limits; 
 
 | the session has                                   | and the message        | it goes                |
 |----------------------------------------------------|------------------------|------------------------|
+| anything                                            | is due later, or held  | held                   |
 | a turn that is being aborted                        | wakes                  | front of next-turn     |
 | no such turn, but is parked and this one unparks it | wakes, from a user     | front of next-turn     |
 | neither                                             |                        | where it was sent      |
@@ -19,26 +20,29 @@ from typing import Any, Final
 import attrs
 
 from dshd import wire
-from dshd.errors import Conflict, Full, Invalid
+from dshd.errors import Conflict, DshError, Full, Invalid
 from dshd.session import inbox, views
-from dshd.session.events import Message, Queue, splice, text_block
+from dshd.session.events import Block, Message, Queue, block_bytes, splice
 from dshd.session.scratch import Scratch
 from dshd.session.state import State, fingerprint, unparks
 
 MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
-MAX_TEXT_BYTES: Final = 8 * 1024 * 1024
+MAX_LATE_MS: Final = 60_000  # a due time may have passed on the way here, not long before
 LIMITED_KINDS: Final = ("user", "schedule", "agent")
 
 
 @attrs.frozen(slots=True, kw_only=True)
 class Send:
     """A send as asked, its flags by their names in the contract. ``verb`` as asked; ``say`` is
-    settled by what the session does at that instant."""
+    settled by what the session does at that instant.
+
+    ``at`` is Unix ms; ``in_ms`` and ``expires_ms`` count from the moment of the decision.
+    """
 
     verb: str
     queue: Queue
     wake: bool
-    content: tuple[Mapping[str, Any], ...]
+    content: tuple[Block, ...]
     source: Mapping[str, Any]
     key: str | None = None
     tag: str | None = None
@@ -46,6 +50,12 @@ class Send:
     if_idle: bool = False
     if_empty: bool = False
     if_turn: int | None = None
+    at: int | None = None
+    in_ms: int | None = None
+    expires_ms: int | None = None
+    hold: bool = False
+    supersede: bool = False
+    on_crash: str | None = None
     interrupts: bool = False
     then_park: bool = False
 
@@ -58,62 +68,122 @@ class Place:
     redirected: bool
 
 
-def content_of(text: str | None, content: list[dict[str, Any]] | None) -> tuple[dict[str, Any], ...]:
-    """The blocks of a message given as text or as blocks. Raises `Invalid` when empty or too large."""
-    if (text is None) == (content is None):
-        raise Invalid("give either text or content @ $.text")
-    blocks = tuple(content) if content is not None else (text_block(text or ""),)
-    for i, block in enumerate(blocks):
-        if block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise Invalid(f"expected a text block @ $.content[{i}]")
-    size = sum(len(b["text"].encode("utf-8", "replace")) for b in blocks)
-    if not any(b["text"].strip() for b in blocks):
-        raise Invalid("the message is empty", hint="dshctl followup 'TEXT'")
-    if size > MAX_TEXT_BYTES:
-        raise Full(f"not sent: the text has {size} bytes, the most is {MAX_TEXT_BYTES}.",
-                   hint="dshctl followup --ref FILE", outcome="not-written")  # fmt: skip
-    return blocks
+def check(p: wire.SendParams) -> None:
+    """What no flag alone can know. Raises `Invalid`; nothing was looked at."""
+    later = p.at is not None or p.in_ is not None
+    for holds, sentence in (
+        (p.queue == "held", "a message can't be sent to held directly; hold it @ $.queue"),
+        (p.at is not None and p.in_ is not None, "--at and --in say the same @ $.in"),
+        (p.hold and later, "--hold waits for a person, --at and --in for a time: one of them @ $.hold"),
+        (p.first and (p.hold or later), "--first goes with neither --hold, --at nor --in @ $.first"),
+        (p.supersede and not p.tag, "--supersede needs --tag, to say which @ $.supersede"),
+        (p.in_ is not None and p.in_ < 0, "must not be negative @ $.in"),
+        (p.expires is not None and p.expires <= 0, "must be more than 0 @ $.expires"),
+    ):
+        if holds:
+            raise Invalid(sentence, outcome="not-written")
 
 
-def decide(s: Scratch, send: Send, max_pending: int) -> dict[str, Any]:
+def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[str, Any]) -> Send:
+    """What `session.send` asks for. Raises `Invalid`."""
+    check(p)
+    queue, wake = p.intent()
+    return Send(
+        verb=p.verb or verb_of(queue, wake),
+        queue=queue,  # type: ignore[arg-type]
+        wake=wake,
+        content=content,
+        source=source,
+        key=p.key,
+        tag=p.tag,
+        first=p.first,
+        if_idle=p.if_idle,
+        if_empty=p.if_empty,
+        if_turn=p.if_turn,
+        at=p.at,
+        in_ms=_ms(p.in_),
+        expires_ms=_ms(p.expires),
+        hold=p.hold,
+        supersede=p.supersede,
+        on_crash=p.on_crash,
+    )
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def decide(s: Scratch, send: Send, max_pending: int, asked_at: int | None = None) -> dict[str, Any]:
     """Emit the send, or find its duplicate; the receipt (LOOK §2 ``receipt``).
 
-    Raises `Conflict` (key, closed, precondition) and `Full`; then nothing was emitted.
+    ``asked_at``: when it was asked (Unix ms), if it had to wait for room. Raises `Conflict` (key,
+    closed, precondition), `Invalid` (a time) and `Full`; then nothing was emitted.
     """
-    if send.verb == "say":
-        send = _say(s.state, send)
     message = _message(s, send)
     if (earlier := _by_key(s.state, message)) is not None:
         return earlier
     reopens = _check_open(s.state, message)
+    _check_times(send, message, s.now if asked_at is None else asked_at)
     _check_preconditions(s.state, send)
-    _check_limits(s.state, message, max_pending)
-    place = _place(s.state, send, message)
-    was_running = s.state.turn.number if s.state.turn else None
+    old = replaced(s.state, send)
+    _check_limits(s.state, send, max_pending)
+    place = _place(s.state, send, message, old)
+    running = s.state.turn.number if s.state.turn else None
+    released = s.state.pending_outside_held if place.queue != "held" and unparks(s.state, message) else 0
     if reopens:
         s.emit("session/reopened", {"by": dict(send.source)})
-    _emit(s, send, attrs.evolve(message, front=place.front), place)
-    return views.receipt(s.state, message.id, turn=was_running, redirected=place.redirected, reopened=reopens)
+    _emit(s, send, _placed(message, send, place), place, old)
+    return views.receipt(
+        s.state, message.id, turn=running, redirected=place.redirected, reopened=reopens, released=released
+    )
 
 
-def _say(state: State, send: Send) -> Send:
-    queue: Queue = "next-step" if state.turn else "next-turn"
-    return attrs.evolve(send, verb="steer" if state.turn else "followup", queue=queue, wake=True)
+def would(s: Scratch, send: Send, max_pending: int) -> dict[str, Any]:
+    """What `decide` would do now (``would``); nothing is emitted."""
+    probe = Scratch(s.state, s.now, -1)
+    try:
+        receipt = decide(probe, send, max_pending)
+    except DshError as error:
+        return views.would(s.state, "refused", error=error)
+    return views.would(probe.state, _outlook(s.state, probe.state, receipt), receipt=receipt)
+
+
+def _outlook(before: State, after: State, receipt: Mapping[str, Any]) -> str:
+    if receipt["duplicate"]:
+        return "duplicate"
+    if before.turn is not None:
+        joins = receipt["queue"] == "next-step" and before.turn.abort is None
+        return "join-turn" if joins else "wait"
+    next_ones = {m.id for _, m in inbox.claimable(after.queues, first_step=True)}
+    starts = after.runnable and after.resume is None and receipt["message"] in next_ones
+    return "start-turn" if starts else "wait"
 
 
 def _message(s: Scratch, send: Send) -> Message:
+    verb = {"say": "steer" if s.state.turn else "followup"}.get(send.verb, send.verb)
+    asked = "interrupt" if send.interrupts else send.verb
     return Message(
         id=s.take_id(),
         content=send.content,
         source=send.source,
         created=s.now,
         wake=send.wake,
-        verb=send.verb,
+        verb=verb,
         key=send.key,
+        expires=None if send.expires_ms is None else s.now + send.expires_ms,
+        due=_due(send, s.now),
         tag=send.tag,
+        on_crash=send.on_crash,
         then_park=send.then_park,
         if_turn=send.if_turn,
+        asked=None if asked == verb else asked,
     )
+
+
+def _due(send: Send, now: int) -> int | None:
+    """When it is due, if that is later than now."""
+    due = send.at if send.in_ms is None else now + send.in_ms
+    return due if due is not None and due > now else None
 
 
 def _by_key(state: State, message: Message) -> dict[str, Any] | None:
@@ -155,33 +225,76 @@ def _check_preconditions(state: State, send: Send) -> None:
         raise Conflict(f"not sent: --if-turn {send.if_turn}, and {now}.", outcome="not-written")
 
 
-def _check_limits(state: State, message: Message, max_pending: int) -> None:
-    if message.kind not in LIMITED_KINDS:
-        return
-    if state.pending >= max_pending:
+def _check_times(send: Send, message: Message, asked_at: int) -> None:
+    if send.at is not None and send.at < asked_at - MAX_LATE_MS:
+        raise Invalid(f"{send.at} ms is in the past @ $.at", outcome="not-written")
+    if message.due is not None and message.expires is not None and message.expires <= message.due:
+        raise Invalid("it would expire before it is due @ $.expires", outcome="not-written")
+
+
+def replaced(state: State, send: Send) -> inbox.Claimed:
+    """What ``--supersede`` takes out: all that waits with this tag, held too. A tool's messages
+    replace only a tool's."""
+    if not send.supersede:
+        return ()
+    mine = str(send.source.get("kind"))
+    return tuple(
+        (queue, m)
+        for queue, items in state.queues.items()
+        for m in items
+        if m.tag == send.tag and (mine != "agent" or m.kind == "agent")
+    )
+
+
+def fullness(state: State, send: Send, max_pending: int) -> str | None:
+    """Why there is no room for it now, None if there is."""
+    if str(send.source.get("kind", "user")) not in LIMITED_KINDS:
+        return None
+    old = replaced(state, send)
+    if state.pending - len(old) >= max_pending:
+        return f"{state.name} holds {state.pending} pending messages, the most it may"
+    held = sum(m.bytes for items in state.queues.values() for m in items) - sum(m.bytes for _, m in old)
+    if held + sum(map(block_bytes, send.content)) > MAX_PENDING_BYTES:
+        return f"{state.name} holds {held} bytes of pending messages"
+    return None
+
+
+def _check_limits(state: State, send: Send, max_pending: int) -> None:
+    full = fullness(state, send, max_pending)
+    if full is not None:
         raise Full(
-            f"not sent: {state.name} holds {state.pending} pending messages, the most it may.",
-            hint=f"dshctl queue -s {state.name}",
+            f"not sent: {full}.",
+            hint=f"dshctl queue -s {state.name}        or: --when-full wait",
             outcome="not-written",
+            data={"room": "wait"},
         )
-    held = sum(m.bytes for items in state.queues.values() for m in items)
-    if held + message.bytes > MAX_PENDING_BYTES:
-        raise Full(f"not sent: {state.name} holds {held} bytes of pending messages.",
-                   hint=f"dshctl queue -s {state.name}", outcome="not-written")  # fmt: skip
 
 
-def _place(state: State, send: Send, message: Message) -> Place:
+def _place(state: State, send: Send, message: Message, old: inbox.Claimed) -> Place:
+    if send.hold or message.due is not None:
+        return Place("held", None, False, False)
+    gone = {m.id for _, m in old}
+    queue: Queue = "next-step" if send.verb == "say" and state.turn else send.queue
+    rest = {q: tuple(m for m in items if m.id not in gone) for q, items in state.queues.items()}
     dying = message.wake and state.turn is not None and state.turn.abort is not None
     if dying or send.interrupts or unparks(state, message):
-        redirected = (dying and not send.interrupts) or send.queue != "next-turn"
-        return Place("next-turn", inbox.behind_front(state.queues["next-turn"]), True, redirected)
-    before = inbox.head(state.queues[send.queue]) if send.first else None
-    return Place(send.queue, before, send.first, False)
+        redirected = (dying and not send.interrupts) or queue != "next-turn"
+        return Place("next-turn", inbox.behind_front(rest["next-turn"]), True, redirected)
+    before = inbox.head(rest[queue]) if send.first else None
+    return Place(queue, before, send.first, False)
 
 
-def _emit(s: Scratch, send: Send, message: Message, place: Place) -> None:
-    op = splice(place.queue, insert=[message], before=place.before)
-    data: dict[str, Any] = {"cause": "send", "by": dict(send.source), "ops": [op]}
+def _placed(message: Message, send: Send, place: Place) -> Message:
+    """The message as it stands there; a held one knows where it goes from there."""
+    home: Queue | None = None
+    if place.queue == "held":
+        home = "next-step" if send.verb == "say" and message.verb == "steer" else send.queue
+    return attrs.evolve(message, front=place.front, home=home)
+
+
+def _emit(s: Scratch, send: Send, message: Message, place: Place, old: inbox.Claimed) -> None:
+    ops = [*inbox.remove_ops(old), splice(place.queue, insert=[message], before=place.before)]
+    data: dict[str, Any] = {"cause": "supersede" if old else "send", "by": dict(send.source), "ops": ops}
     if send.interrupts and s.state.turn is not None:
         data["interrupts"] = s.state.turn.number
     s.emit("inbox/spliced", data)

@@ -18,13 +18,26 @@ import trio
 from dshd import wire
 from dshd.driver.driver import ROOM_POLL_S, Driver
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Denied, DshError, Faulted, Internal, Invalid, NoSpace, NotFound, Stalled
+from dshd.errors import (
+    Conflict,
+    Denied,
+    DshError,
+    Faulted,
+    Full,
+    Internal,
+    NoSpace,
+    NotFound,
+    Stalled,
+    Unavailable,
+)
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
-from dshd.session import closing, inbox, queueing, sending, views
-from dshd.session.events import Queue
+from dshd.session import attachments, closing, inbox, queueing, sending, undo, views, why
+from dshd.session.attachments import Content
+from dshd.session.events import Queue, file_name
 from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
 from dshd.session.scratch import Scratch
+from dshd.session.shelf import Shelf
 from dshd.session.state import State
 from dshd.session.views import WAITS_FOR_ROOM, Activity
 from dshd.session.who import Peer
@@ -32,17 +45,22 @@ from dshd.session.who import Peer
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
-CLOCK_LOOK_S: Final = 30.0  # how long a wall clock that jumps can go unnoticed
+CLOCK_LOOK_S: Final = 10.0  # how long a wall clock that jumps can go unnoticed
 
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What a session needs of the daemon. ``boot`` names this run of it."""
+    """What a session needs of the daemon. ``boot`` names this run of it; ``attach`` and ``detach``
+    keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
+    end this daemon before a send is due, as a receipt's ``warning`` has it."""
 
     services: Services
     start: Callable[..., None]
     mark: Callable[[str], Awaitable[None]]
     unmark: Callable[[str], Awaitable[None]]
+    attach: Callable[[str, Mapping[str, bytes]], Awaitable[None]]
+    detach: Callable[[str, list[str]], Awaitable[None]]
+    what_ends_us: Callable[[], str | None]
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     boot: str
@@ -86,6 +104,8 @@ class Session:
         self._refold = refold
         self._clock_watched = False
         self._waits_for_room = False
+        self._line = trio.Lock()  # of those who wait for room
+        self._shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
         self.ledger: Ledger | None = None
         if writer is not None:
@@ -267,54 +287,105 @@ class Session:
 
     # --- saying something
 
-    async def send(self, p: wire.SendParams, peer: Peer) -> Json:
-        """Say something. Durability: the receipt means it is on disk. See `sending`."""
-        ledger = self._guard(peer)
-        queue, wake = p.intent()
-        if queue == "held":
-            raise Invalid("a message can't be sent to held directly @ $.queue")
-        send = sending.Send(
-            verb=p.verb or sending.verb_of(queue, wake),
-            queue=queue,  # type: ignore[arg-type]
-            wake=wake,
-            content=sending.content_of(p.text, p.content),
-            source=peer.source(p.as_),
-            key=p.key,
-            tag=p.tag,
-            first=p.first,
-            if_idle=p.if_idle,
-            if_empty=p.if_empty,
-            if_turn=p.if_turn,
-        )
-        return await self._send(ledger, send)
+    async def prepare(self, p: wire.SendParams | wire.InterruptParams) -> Content:
+        """Check what is said and put its attachments on disk: `send` takes it from there.
 
-    async def _send(self, ledger: Ledger, send: sending.Send) -> Json:
-        limit = self._around.services.config().inbox.max_pending
+        Apart, so that it can be done in the order in which a client's requests came. Raises
+        `Invalid`, `Full` and what the disk refuses with.
+        """
+        if isinstance(p, wire.SendParams):
+            sending.check(p)
+        content = attachments.content_of(p.text, p.content)
+        self._writable()
+        if not getattr(p, "dry_run", False):
+            await self._shelf.put(content.files)
+        return content
+
+    async def send(self, p: wire.SendParams, peer: Peer, content: Content | None = None) -> Json:
+        """Say something; ``dry_run``: what would become of it. See `sending`.
+
+        Cancellation: only while it waits for room (``when_full``), and then nothing is sent.
+        Durability: the receipt means it is on disk, with its attachments.
+        """
+        ledger = self._guard(peer)
+        content = content or await self.prepare(p)
+        send = sending.of_params(p, content.blocks, peer.source(p.as_))
+        if p.dry_run:
+            return await ledger.propose(lambda s: sending.would(s, send, self._most))
+        if p.when_full == "wait":
+            return await self._shelf.during(content.files, lambda: self._send_when_room(ledger, send))
+        return await self._shelf.during(content.files, lambda: self._send(ledger, send))
+
+    @property
+    def _most(self) -> int:
+        return int(self._around.services.config().inbox.max_pending)
+
+    async def _send_when_room(self, ledger: Ledger, send: sending.Send) -> Json:
+        """First come, first served; a key that is known needs no room."""
+        asked_at = self._around.services.now()
+        if send.key is not None and send.key in self.state.keys:
+            return await self._send(ledger, send)
+        async with self._line:
+            while True:
+                while sending.fullness(self.state, send, self._most) is not None:
+                    await self._wait_for_room(ledger)
+                try:
+                    return await self._send(ledger, send, asked_at)
+                except Full as full:
+                    if full.data.get("room") != "wait":
+                        raise
+
+    async def _wait_for_room(self, ledger: Ledger) -> None:
+        self._writable()
+        if self.driver.draining:
+            raise Unavailable(f"not sent: dshd is stopping, and {self.state.name} is full.",
+                              outcome="not-written")  # fmt: skip
+        await ledger.changed.wait()
+
+    async def _send(self, ledger: Ledger, send: sending.Send, asked_at: int | None = None) -> Json:
         activity, idle = self.activity, self.activity.phase == "idle"
-        receipt = await ledger.propose(lambda s: sending.decide(s, send, limit))
+        receipt = await ledger.propose(lambda s: sending.decide(s, send, self._most, asked_at))
         starts = idle and receipt["state"] == "pending" and self.state.runnable and receipt["position"] == 1
         if starts and receipt["turn"] is None:
             receipt["turn"] = self.state.last_turn + 1
         receipt["waits_for"] = activity.doing
         receipt["phase"] = activity.phase
-        receipt["warning"] = "stopping" if self.driver.draining else None
+        receipt["warning"] = self._warning(receipt)
         return receipt
 
-    async def interrupt(self, p: wire.InterruptParams, peer: Peer) -> Json:
+    def _warning(self, receipt: Json) -> str | None:
+        if self.driver.draining:
+            return "stopping"
+        is_due = receipt["state"] == "held" and receipt["due_at"] is not None
+        return self._around.what_ends_us() if is_due else None
+
+    # --- attachments
+
+    async def _attach(self, files: Mapping[str, bytes]) -> None:
+        await self._around.attach(self.id, {file_name(sha): raw for sha, raw in files.items()})
+
+    async def _detach(self, hashes: list[str]) -> None:
+        await self._around.detach(self.id, [file_name(sha) for sha in hashes])
+
+    def _refers_to(self, sha256: str) -> bool:
+        return sha256 in self.state.files
+
+    async def interrupt(self, p: wire.InterruptParams, peer: Peer, content: Content | None = None) -> Json:
         """One event: the activity that runs now is aborted, and the text is next."""
         ledger = self._guard_person(peer)
+        content = content or await self.prepare(p)
         send = sending.Send(
             verb="followup",
             queue="next-turn",
             wake=True,
-            content=sending.content_of(p.text, p.content),
+            content=content.blocks,
             source=peer.source(p.as_),
             key=p.key,
             tag=p.tag,
             interrupts=True,
             then_park=p.keep,
         )
-        return await self._send(ledger, send)
+        return await self._shelf.during(content.files, lambda: self._send(ledger, send))
 
     # --- stopping and going on
 
@@ -427,6 +498,8 @@ class Session:
         """A copied session may have an open turn that no start has closed; who waits needs its end."""
         if self.ledger is not None and self.ledger.owes and self.state.owes and self.usable:
             await self.start()
+        self.driver.poke()
+        self._watch_clock()
 
     @property
     def _rests(self) -> bool:
@@ -478,9 +551,29 @@ class Session:
 
     async def queue_edit(self, p: wire.QueueEditParams, peer: Peer) -> Json:
         ledger, by = self._guard_person(peer), peer.source()
-        content = sending.content_of(p.text, p.content)
-        await ledger.propose(lambda s: queueing.edit(s, p.message, content, p.version, by))
-        return self.message(p.message)
+        content = attachments.content_of(p.text, p.content)
+        await self._shelf.put(content.files)
+
+        async def edited() -> Json:
+            await ledger.propose(lambda s: queueing.edit(s, p.message, content.blocks, p.version, by))
+            return self.message(p.message)
+
+        return await self._shelf.during(content.files, edited)
+
+    async def queue_undo(self, peer: Peer) -> Json:
+        """Take back the newest removal; see `undo`. The messages as they are now."""
+        ledger, by = self._guard_person(peer), peer.source()
+        taken_back = await ledger.propose(lambda s: undo.decide(s, by))
+        return {
+            "type": "undone",
+            "exit": 0,
+            "session": self.id,
+            "name": self.state.name,
+            "cause": taken_back.cause,
+            "at": taken_back.at,
+            "by": taken_back.by,
+            "messages": [self.message(id) for id in taken_back.ids],
+        }
 
     async def queue_clear(self, queue: Queue | None, peer: Peer) -> Json:
         ledger, by = self._guard_person(peer), peer.source()
@@ -496,7 +589,10 @@ class Session:
 
     def why(self, id: str) -> Json:
         self.message(id)
-        return views.why(self.state, id, self.activity)
+        return why.why(
+            self.state, id, self.activity, now=self._around.services.now(), broken_word=self.word,
+            broken=self.broken.error if self.broken else None, draining=self.driver.draining,
+        )  # fmt: skip
 
     def answer(self, message: str | None, n: int) -> Json:
         """The result of a message, or of the n-th newest turn that has an answer (from 1)."""

@@ -19,8 +19,8 @@ from typing import Any, Final
 import attrs
 
 from dshd.log.codec import Event
-from dshd.session import inbox, surface
-from dshd.session.events import QUEUES, Message, Queue
+from dshd.session import attachments, inbox, surface, undo
+from dshd.session.events import QUEUES, Message, Queue, block_bytes
 from dshd.session.inbox import Queues
 from dshd.session.layer import Rows, Table
 from dshd.session.receipts import IllegalTransition, Receipt, first_receipt
@@ -50,12 +50,13 @@ class Nonsense(ValueError):
 @attrs.frozen(slots=True)
 class Parked:
     """Nothing in the queue runs until a person says so. ``by``: abort, interrupt, error, budget,
-    crash-loop or import."""
+    crash-loop or import; ``who`` is the source of who asked for it, if somebody did."""
 
     by: str
     what: str | None
     at: int
     seq: int
+    who: Any = None
 
 
 @attrs.frozen(slots=True)
@@ -67,7 +68,8 @@ class Keyed:
 @attrs.define(slots=True)
 class State:
     """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
-    ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with."""
+    ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with.
+    ``removals``: what can be undone, the newest last. ``files``: attachments that messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -89,9 +91,11 @@ class State:
     gap: bool = False
     repaired: bool = False
     todo: tuple[Mapping[str, Any], ...] = ()
+    removals: undo.Removals = ()
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
+    files: Table[str, int] = attrs.field(factory=Table)  # {sha256: bytes}
     surface: Rows[Entry] = attrs.field(factory=Rows)
 
     @property
@@ -135,6 +139,10 @@ class State:
     def pending(self) -> int:
         return sum(len(self.queues[queue]) for queue in QUEUES)
 
+    @property
+    def pending_outside_held(self) -> int:
+        return self.pending - len(self.queues["held"])
+
     def layer(self) -> State:
         """A scratch copy: what is folded into it leaves this one as it is."""
         return attrs.evolve(
@@ -142,13 +150,14 @@ class State:
             receipts=self.receipts.layer(),
             keys=self.keys.layer(),
             turns=self.turns.layer(),
+            files=self.files.layer(),
             surface=self.surface.layer(),
         )
 
     def merged_into(self, base: State) -> State:
         """What a layer of ``base`` becomes once its events are durable. Uses ``base`` up."""
-        self.receipts, self.keys, self.turns = (
-            self.receipts.merge(), self.keys.merge(), self.turns.merge(),
+        self.receipts, self.keys, self.turns, self.files = (
+            self.receipts.merge(), self.keys.merge(), self.turns.merge(), self.files.merge(),
         )  # fmt: skip
         self.surface = self.surface.merge_into(base.surface)
         return self
@@ -186,9 +195,10 @@ def _apply(state: State, event: Event) -> None:
 
 
 def fingerprint(message: Message) -> str:
-    """What a key stands for: verb as asked, blocks as first sent, tag; nothing else."""
-    said = json.dumps([message.verb, list(message.content), message.tag], sort_keys=True)
-    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
+    """What a key stands for: verb as asked, blocks as first sent, tag; nothing else. A text is the
+    same one whether it was attached or not."""
+    said = [message.asked or message.verb, [attachments.said(b) for b in message.content], message.tag]
+    return hashlib.sha256(json.dumps(said).encode("utf-8", "replace")).hexdigest()
 
 
 # --- session -------------------------------------------------------------------------------------
@@ -226,11 +236,20 @@ def _spliced(state: State, event: Event) -> None:
     gone = {id: op["queue"] for op in data["ops"] for id in op["remove"]}
     came = [(op["queue"], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
     moved = {m.id for _, m in came}
-    for id in gone:
-        if id not in moved:
-            _left(state, event, id)
+    left = tuple(id for id in gone if id not in moved)
+    by = data.get("by")
+    if data["cause"] == "supersede":  # who did it is the message that came instead
+        by = {**(by or {}), "by": next(iter(moved - set(gone)), None)}
+    for id in left:
+        _left(state, event, id, by)
     for queue, message in came:
         _came(state, event, queue, message, moved=message.id in gone)
+        if data["cause"] == "supersede" and message.id not in gone:
+            state.receipts[message.id] = attrs.evolve(state.receipts[message.id], superseded=left)
+    if data["cause"] in undo.CAUSES:
+        _removed(state, event, data["cause"], left)
+    elif data["cause"] == "undo":
+        state.removals = undo.undone(state.removals, data["of"])
     if data["cause"] == "claim":
         _claimed(state, tuple(inbox.find(before, id) or _no(id) for id in gone))
     state.woken = state.woken and bool(state.queues["next-turn"])
@@ -242,13 +261,22 @@ def _no(id: str) -> tuple[Queue, Message]:
     raise KeyError(id)
 
 
-def _left(state: State, event: Event, id: str) -> None:
+def _left(state: State, event: Event, id: str, by: Any) -> None:
     data = event.data
     receipt = state.receipts[id]
     turn = data.get("turn") if data["cause"] == "claim" else None
     state.receipts[id] = receipt.to(
-        _ENDED_BY_CAUSE[data["cause"]], at=event.time, seq=event.seq, by=data.get("by"), turn=turn
+        _ENDED_BY_CAUSE[data["cause"]], at=event.time, seq=event.seq, by=by, turn=turn
     )
+
+
+def _removed(state: State, event: Event, cause: str, ids: tuple[str, ...], by: Any = None) -> None:
+    """Note what can be undone. What an abort clears is one removal with what it clears at its end."""
+    turn = state.turn
+    clears = cause == "clear" and turn is not None and turn.abort is not None
+    of_turn = turn.number if clears and turn and turn.abort and turn.abort.disposition == "clear" else None
+    removal = undo.Removal(event.seq, cause, event.time, by or event.data.get("by"), ids, of_turn)
+    state.removals = undo.noted(state.removals, removal)
 
 
 def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: bool) -> None:
@@ -260,11 +288,13 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
         _said(state, event, queue, message)
         return
     target = "held" if queue == "held" else "pending"
+    anew = {"turn": None, "step": None, "outcome": None} if cause == "undo" else {}
     failed = cause in ("requeue", "hold") and not moved and event.data.get("failed", False)
     state.receipts[message.id] = receipt.to(
         target, at=event.time, seq=event.seq, by=by, message=message, queue=queue,
-        requeues=receipt.requeues + failed,
+        requeues=receipt.requeues + failed, **anew,
     )  # fmt: skip
+    _attached(state, message)
     if state.turn is not None and not moved:
         kept = tuple((q, m) for q, m in state.turn.claimed if m.id != message.id)
         state.turn = attrs.evolve(state.turn, claimed=kept)
@@ -273,12 +303,19 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
 def _said(state: State, event: Event, queue: Queue, message: Message) -> None:
     """A new message: it takes its number and its key, and may unpark."""
     state.next_message = max(state.next_message, int(message.id.rpartition(".")[2]) + 1)
+    _attached(state, message)
     if message.key is not None:
         state.keys[message.key] = Keyed(message.id, fingerprint(message))
     if not state.title and message.kind == "user":
         state.title = message.text.strip().partition("\n")[0][:200]
     if queue != "held" and unparks(state, message):
         state.parked, state.crashes = None, 0
+
+
+def _attached(state: State, message: Message) -> None:
+    for block in message.content:
+        if block.get("type") == "file":
+            state.files[block["sha256"]] = block_bytes(block)
 
 
 def unparks(state: State, message: Message) -> bool:
@@ -340,7 +377,7 @@ def _abort_requested(state: State, event: Event) -> None:
         return
     _abort(state, Abort(data.get("cause", "user"), data["disposition"], data.get("by"), data.get("reason")))
     if data["disposition"] != "continue":
-        state.parked = Parked("abort", data.get("reason"), event.time, event.seq)
+        state.parked = Parked("abort", data.get("reason"), event.time, event.seq, data.get("by"))
 
 
 def _abort(state: State, abort: Abort) -> None:
@@ -362,7 +399,7 @@ def _step_end(state: State, event: Event) -> None:
 
 def _step_rejected(state: State, event: Event) -> None:
     turn, data = _open(state), event.data
-    ids = set(data["messages"])
+    ids = tuple(dict.fromkeys(data["messages"]))
     for id in ids:
         receipt = state.receipts[id]
         state.receipts[id] = receipt.to(
@@ -370,6 +407,7 @@ def _step_rejected(state: State, event: Event) -> None:
             by={"by": data.get("by"), "reason": data.get("reason")},
         )  # fmt: skip
     state.turn = attrs.evolve(turn, claimed=tuple(c for c in turn.claimed if c[1].id not in ids))
+    _removed(state, event, "reject", ids, {"kind": "plugin", "via": data.get("by")})
 
 
 def _user_message(state: State, event: Event) -> None:
@@ -441,6 +479,10 @@ def _turn_end(state: State, event: Event) -> None:
     reason = data["reason"]
     for _, message in turn.claimed:
         _never_entered(state, event, turn, message)
+    if turn.claimed:
+        cleared = turn.abort is not None and turn.abort.disposition == "clear"
+        by = turn.abort.by if turn.abort else None
+        _removed(state, event, "clear" if cleared else "abort", tuple(m.id for _, m in turn.claimed), by)
     for id in turn.members:
         receipt = state.receipts[id]
         state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
@@ -475,7 +517,8 @@ def _park_at_end(state: State, event: Event, turn: OpenTurn) -> None:
         what = error.get("message") if reason == "error" else event.data.get("cause")
         state.parked = Parked(reason, what, event.time, event.seq)
     elif turn.then_park and not event.data.get("resume") and state.receipts[turn.then_park].ended:
-        state.parked = Parked("interrupt", None, event.time, event.seq)
+        who = state.receipts[turn.then_park].message.source
+        state.parked = Parked("interrupt", None, event.time, event.seq, dict(who))
 
 
 # --- the rest ------------------------------------------------------------------------------------
@@ -533,13 +576,13 @@ _FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
 def _parts(state: State) -> dict[str, Any]:
     names = [a.name for a in attrs.fields(State) if a.name not in _CONTAINERS]
     parts: dict[str, Any] = {name: getattr(state, name) for name in names}
-    for name in _CONTAINERS[:3]:
+    for name in _CONTAINERS[:-1]:
         parts[name] = sorted(getattr(state, name).items(), key=lambda kv: kv[0])
     parts["surface"] = [(e.seq, e.type) for e in state.surface]
     return parts
 
 
-_CONTAINERS: Final = ("receipts", "keys", "turns", "surface")
+_CONTAINERS: Final = ("receipts", "keys", "turns", "files", "surface")
 
 
 def _digest(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from dshd.errors import DshError
 from dshd.session.events import QUEUES, Message
 from dshd.session.receipts import Receipt
 from dshd.session.state import State
@@ -29,12 +30,14 @@ TRY_LATER: Final = frozenset(
 @attrs.frozen(slots=True)
 class Activity:
     """What the driver does now. ``doing`` is one short line, ``since`` Unix ms; ``waits`` is set
-    while the activity waits for something outside (a provider, room on the disk)."""
+    while the activity waits for something outside (a provider, room on the disk), ``until`` (Unix
+    ms) if it is known how long."""
 
     phase: str = "idle"
     doing: str | None = None
     since: int | None = None
     waits: str | None = None
+    until: int | None = None
 
 
 IDLE: Final = Activity()
@@ -44,10 +47,12 @@ WAITS_FOR_ROOM: Final = Activity("running", "waiting (disk full)", None, "disk f
 def receipt(
     state: State, id: str, *, turn: int | None = None, duplicate: bool = False,
     redirected: bool = False, reopened: bool = False, activity: Activity = IDLE, warning: str | None = None,
+    released: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer to a send. ``turn``: the one that runs, else the one that the message will open."""
     found = state.receipts[id]
     m = found.message
+    ended = state.turns.get(found.turn) if found.state == "settled" and found.turn is not None else None
     running = state.turn.number if state.turn else None
     return {
         "type": "receipt",
@@ -71,12 +76,53 @@ def receipt(
         "spooled": False,
         "created": False,
         "reopened": reopened,
-        "released": 0,
-        "superseded": [],
+        "released": released,
+        "superseded": list(found.superseded),
         "replaced": 0,
         "parked": parked(state),
         "warning": warning,
+        "outcome": found.outcome or (found.state if found.ended else None),
+        "ended_at": ended.ended_at if ended else (found.way[-1]["at"] if found.ended else None),
     }
+
+
+def would(state: State | None, word: str, *, receipt: Mapping[str, Any] | None = None,
+          error: DshError | None = None) -> dict[str, Any]:  # fmt: skip
+    """What a send would do (``--dry-run``): ``word`` is start-turn, join-turn, wait, duplicate or
+    refused. ``state`` None: of a session that is not made yet."""
+    got = receipt or {}
+    return {
+        "type": "would",
+        "exit": error.exit_status if error else 0,
+        "would": word,
+        "session": state.id if state else None,
+        "name": state.name if state else None,
+        "turn": _would_turn(state, word, got),
+        "message": got.get("message") if word == "duplicate" else (error and error.data.get("message")),
+        "state": got.get("state") if word == "duplicate" else None,
+        "queue": got.get("queue"),
+        "position": got.get("position"),
+        "due_at": got.get("due_at"),
+        "expires_at": got.get("expires_at"),
+        "redirected": bool(got.get("redirected")),
+        "created": state is None,
+        "reopened": bool(got.get("reopened")),
+        "released": got.get("released") or 0,
+        "superseded": [] if state is None or word == "duplicate" else list(got.get("superseded") or ()),
+        "error": _error(error),
+    }
+
+
+def _would_turn(state: State | None, word: str, got: Mapping[str, Any]) -> int | None:
+    if word == "start-turn":
+        return state.last_turn + 1 if state else 1
+    return got.get("turn") if word in ("join-turn", "duplicate") else None
+
+
+def _error(error: DshError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"code": error.code, "message": error.message, "hint": error.hint or None}
 
 
 def position(state: State, found: Receipt) -> int | None:
@@ -248,41 +294,3 @@ def where(found: Receipt) -> str:
     if found.state == "claimed":
         return f"turn {found.turn} has taken it"
     return f"it was {found.state}"
-
-
-def why(state: State, id: str, activity: Activity = IDLE) -> dict[str, Any]:
-    """One sentence on what a message waits for, and the command that would change that."""
-    found = state.receipts[id]
-    sentence, hint = _why(state, found, activity)
-    return {"type": "why", "message": id, "session": state.id, "state": found.state,
-            "sentence": sentence, "hint": hint}  # fmt: skip
-
-
-def _why(state: State, found: Receipt, activity: Activity) -> tuple[str, str | None]:
-    m, id, name = found.message, found.message.id, state.name
-    if found.state not in ("pending", "held"):
-        words = where(found)
-        return f"It doesn't wait: {words}.", f"dshctl message {id}" if found.ended else None
-    if found.queue == "held":
-        return (f"Held until {m.due} ms." if m.due else "Held for a person.", f"dshctl wake {id}")
-    if state.parked is not None:
-        ahead = _ahead(state, found)
-        return f"Parked by {state.parked.by}{ahead}.", f"dshctl wake -s {name}"
-    if state.turn is not None:
-        doing = f" ({activity.doing})" if activity.doing else ""
-        if found.queue == "next-step":
-            return f"Joins turn {state.turn.number} at its next step{doing}.", None
-        hint = f"dshctl queue promote {id}"
-        return f"Waits behind turn {state.turn.number}{doing}{_ahead(state, found)}.", hint
-    if not state.runnable:
-        if found.queue == "next-step":
-            return "Nothing will wake it: an inject rides along with the next turn.", None
-        return "Nothing will wake it: it was sent with --no-wake.", f"dshctl wake -s {name}"
-    return f"It is next{_ahead(state, found)}.", None
-
-
-def _ahead(state: State, found: Receipt) -> str:
-    at = position(state, found)
-    if at is None or at == 1:
-        return ""
-    return f"; {at - 1} {'is' if at == 2 else 'are'} ahead of it"

@@ -1,0 +1,186 @@
+"""What a message waits for, in one sentence: from the facts of a ``why`` to words.
+
+The daemon knows the facts, and who reads them knows the zone in which they are to be told. So the
+daemon's answer holds both the facts and a sentence with times in UTC, and dshctl makes its own
+sentence of the same facts. One table, `_SENTENCES`, holds them all.
+
+Light on purpose: dshctl imports this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+Facts = Mapping[str, Any]
+
+
+class Clock(NamedTuple):
+    """``when`` writes a moment (Unix ms), ``lasts`` a duration (ms); ``now`` is Unix ms."""
+
+    now: int
+    when: Callable[[int], str]
+    lasts: Callable[[int], str]
+
+
+def utc(now: int) -> Clock:
+    """Times that mean the same everywhere."""
+    return Clock(now, lambda at: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at / 1000)), _lasts)
+
+
+def _lasts(ms: int) -> str:
+    seconds = max(0, ms // 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds // 60 % 60} min"
+
+
+def sentence(facts: Facts, clock: Clock) -> str:
+    """One sentence, with its full stop."""
+    said = _SENTENCES[str(facts["reason"])](facts, clock)
+    ends = facts.get("expires_at")
+    gone = f"; it expires at {clock.when(ends)}" if ends and facts["state"] in ("pending", "held") else ""
+    return f"{said}{gone}."
+
+
+def who(source: Mapping[str, Any] | None) -> str:
+    """``you (pts/3)``, ``you``, ``plugin rate_limit``, ``a schedule``."""
+    source = source or {}
+    kind = str(source.get("kind") or "system")
+    if kind == "user":
+        place = source.get("tty")
+        return f"you ({place})" if place else "you"
+    if kind in ("plugin", "hook"):
+        return f"{kind} {source.get('via') or ''}".rstrip()
+    return "dshd" if kind == "system" else f"a {kind}"
+
+
+# --- one for each reason -------------------------------------------------------------------------
+
+
+def _at(facts: Facts, clock: Clock) -> str:
+    return f" at {clock.when(facts['at'])}" if facts.get("at") else ""
+
+
+def _ahead(facts: Facts) -> str:
+    number = facts.get("ahead") or 0
+    return f"; {number} {'is' if number == 1 else 'are'} ahead of it" if number else ""
+
+
+def _doing(facts: Facts, clock: Clock) -> str:
+    if not facts.get("doing"):
+        return ""
+    doing = str(facts["doing"]).replace(": ", " ", 1)
+    since = facts.get("since_at")
+    return f" ({doing}, {clock.lasts(clock.now - since)})" if since else f" ({doing})"
+
+
+def _entered(facts: Facts, clock: Clock) -> str:
+    ended = f"and ended {facts['outcome']}" if facts.get("outcome") else "and runs there"
+    return f"It doesn't wait: it entered turn {facts['turn']}{_at(facts, clock)} {ended}"
+
+
+def _claimed(facts: Facts, clock: Clock) -> str:
+    return f"It doesn't wait: turn {facts['turn']} took it{_at(facts, clock)} and is about to begin with it"
+
+
+def _ended(facts: Facts, clock: Clock) -> str:
+    return f"It doesn't wait: {_fate(facts, clock)}"
+
+
+def _fate(facts: Facts, clock: Clock) -> str:
+    state, by = str(facts["state"]), facts.get("by") or {}
+    at = _at(facts, clock)
+    if state == "expired":
+        return f"it expired{at}, unseen"
+    if state == "superseded":
+        return f"{by.get('by') or 'a newer one'} superseded it{at}"
+    if state == "rejected":
+        reason = f": {by['reason']}" if by.get("reason") else ""
+        return f"{by.get('by') or 'a plugin'} rejected it{at}{reason}"
+    if state == "aborted":
+        return f"it was aborted{at}, before it entered a turn"
+    return f"{who(by)} {state} it{at}"
+
+
+def _due(facts: Facts, clock: Clock) -> str:
+    until = int(facts["until_at"])
+    by = facts.get("by") or {}
+    whose = f" by plugin {by['via']}" if by.get("kind") == "plugin" and by.get("via") else ""
+    why = f": {by['reason']}" if whose and by.get("reason") else ""
+    return f"Held{whose} until {clock.when(until)} (in {clock.lasts(until - clock.now)}){why}"
+
+
+def _held(facts: Facts, clock: Clock) -> str:
+    return f"Held for a person since {clock.when(facts['at'])}{_HELD[str(facts['what'])]}"
+
+
+_HELD: Final = {
+    "asked": "",
+    "failed": ", for it failed three times before it entered a turn",
+    "crash": ", for the daemon ended before it entered a turn",
+    "repair": ", for the session's log was repaired",
+}
+
+
+def _parked(facts: Facts, clock: Clock) -> str:
+    by = str(facts["what"])
+    source = facts.get("by")
+    if by in ("abort", "interrupt") and source:
+        name, _, place = who(source).partition(" (")
+        whose = "your" if name == "you" else f"{name}'s"
+        how = f"by {whose} {by}{f' ({place}' if place else ''}"
+    else:
+        how = _PARKS.get(by, f"by {by}")
+        how = f"{how}: {facts['detail']}" if facts.get("detail") else how
+    return f"Parked at {clock.when(facts['at'])} {how}{_ahead(facts)}"
+
+
+_PARKS: Final = {
+    "error": "because a turn ended in an error",
+    "budget": "because a budget is used up",
+    "crash-loop": "because three starts in a row found a turn cut off",
+    "import": "because it was imported",
+}
+
+
+def _behind(facts: Facts, clock: Clock) -> str:
+    ran = clock.lasts(clock.now - facts["at"]) if facts.get("at") else ""
+    lasted = f", which has run for {ran}" if ran else ""
+    return f"Waits behind turn {facts['turn']}{lasted}{_doing(facts, clock)}{_ahead(facts)}"
+
+
+def _provider(facts: Facts, clock: Clock) -> str:
+    until = facts.get("until_at")
+    if until:
+        return f"The provider asked to wait until {clock.when(until)}; then {_next(facts)}"
+    return f"The provider keeps turn {facts['turn']} waiting; then {_next(facts)}"
+
+
+def _next(facts: Facts) -> str:
+    ahead = facts.get("ahead") or 0
+    return f"{ahead} {'is' if ahead == 1 else 'are'} ahead of it" if ahead else "it is next"
+
+
+_SENTENCES: Final[dict[str, Callable[[Facts, Clock], str]]] = {
+    "entered": _entered,
+    "claimed": _claimed,
+    "ended": _ended,
+    "broken": lambda facts, clock: f"Nothing moves here: the session is {facts['what']}",
+    "closed": lambda facts, clock: "Nothing moves here: the session is closed",
+    "due": _due,
+    "held": _held,
+    "parked": _parked,
+    "stopping": lambda facts, clock: f"dshd is stopping; when it is back, {_next(facts)}",
+    "disk": lambda facts, clock: "The disk is full; it goes on as soon as there is room",
+    "provider": _provider,
+    "aborting": lambda facts, clock: f"Turn {facts['turn']} is being aborted; then {_next(facts)}",
+    "joins": lambda facts, clock: f"Joins turn {facts['turn']} at its next step{_doing(facts, clock)}",
+    "behind": _behind,
+    "resume": lambda facts, clock: f"Turn {facts['turn']} is gone on with first; then {_next(facts)}",
+    "rides": lambda facts, clock: "Nothing will wake it: an inject rides along with the next turn",
+    "no-wake": lambda facts, clock: "Nothing will wake it: it was sent with --no-wake",
+    "next": lambda facts, clock: f"It starts soon{_ahead(facts)}" if facts.get("ahead") else "It is next",
+}
+REASONS: Final = tuple(_SENTENCES)
