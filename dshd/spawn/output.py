@@ -16,7 +16,7 @@ _CHECK_EVERY = 16 * 1024 * 1024
 
 class Spill:
     """The file behind a bounded output. It never fails the call: on the first error it stops, and
-    ``error`` says why. Made with O_EXCL and 0600."""
+    ``error`` says why. Made with O_EXCL and 0600, its directory too if need be."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -34,6 +34,7 @@ class Spill:
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self.path, flags, 0o600)
         view = memoryview(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dshd.tools.sandbox import Plan
 from dshd.tools.threads import writing
 from dshd.tools.tool import Args, ToolContext, ToolOutput, failure, text_output
 
+FREE = Plan(kind="none", net=True)
 DEFAULT_LIMIT = 120.0  # s
 HEAD, TAIL = 10_000, 20_000  # bytes shown to the model
 
@@ -72,12 +74,16 @@ class Bash:
         if "\0" in args["command"]:
             return failure("the command holds a NUL character, which no command line can.")
         try:
-            found = await self.detect(ctx.spawner)
-            return await self._run(args, ctx, *await writing(prepare, ctx, found))
+            return await self._run(args, ctx, await self._plan(ctx))
         except sandbox.Refused as error:
             return failure(str(error), "DENIED")
         except SpawnFailed as error:
             return failure(f"{error}{survivors(error.survivors)}", "SPAWN_FAILED")
+
+    async def _plan(self, ctx: ToolContext) -> Plan:
+        if not sandbox.needed(ctx):
+            return FREE
+        return await writing(confine, ctx, self._found or await self.detect(ctx.spawner))
 
     async def detect(self, spawner: Spawner) -> sandbox.Found:
         """What sandbox works here; tried once."""
@@ -86,7 +92,7 @@ class Bash:
                 self._found = await sandbox.detect(spawner)
             return self._found
 
-    async def _run(self, args: Args, ctx: ToolContext, plan: Plan, spill: Path) -> ToolOutput:
+    async def _run(self, args: Args, ctx: ToolContext, plan: Plan) -> ToolOutput:
         limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
         spawner: Spawner = ctx.spawner
         env = {**environment(ctx.env, os.environ, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
@@ -98,7 +104,7 @@ class Bash:
                 timeout=limit,
                 head=HEAD,
                 tail=TAIL,
-                spill=spill,
+                spill=ctx.spill_dir / spill_name(),
                 label=ctx.session,
                 wrapper=plan.kind == "bubblewrap",
                 landlock=plan.landlock,
@@ -108,13 +114,10 @@ class Bash:
         return result(done, limit, plan, removed)
 
 
-def prepare(ctx: ToolContext, found: sandbox.Found) -> tuple[Plan, Path]:
-    """How to confine the command, and where its whole output would go. Blocks; raises Refused."""
-    spill = spill_path(ctx.spill_dir)
-    if not sandbox.needed(ctx):
-        return Plan(kind="none", net=True), spill
+def confine(ctx: ToolContext, found: sandbox.Found) -> Plan:
+    """How to confine the command. Blocks; raises Refused."""
     places = sandbox.look(ctx, environ=ctx.env, uid=os.getuid(), found=found)
-    return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found), spill
+    return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found)
 
 
 def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
@@ -138,13 +141,19 @@ def environment(
     }
 
 
-def spill_path(directory: Path) -> Path:
-    """A name in the session's spill directory that is not taken yet."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number = 1 + sum(1 for name in os.listdir(directory) if name.endswith(".out"))
-    while (path := directory / f"bash-{number}.out").exists():
-        number += 1
-    return path
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_last_name = 0
+
+
+def spill_name() -> str:
+    """A file name that was not used before, by any daemon: the time in ms, or the next number after it."""
+    global _last_name
+    number = _last_name = max(time.time_ns() // 1_000_000, _last_name + 1)
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = DIGITS[digit] + digits
+    return f"bash-{digits}.out"
 
 
 def result(done: Completed, limit: float, plan: Plan, removed: Sequence[Path] = ()) -> ToolOutput:
