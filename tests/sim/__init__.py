@@ -1,0 +1,18 @@
+"""A deterministic simulator: the real core and driver, and a world made from one number.
+
+Real are sessions, registry, driver, log and recovery (`dshd.session`, `dshd.driver`, `dshd.log`). Made up
+are the clock, the disk (`dshd.log.memory`: it tears, fails once and then "succeeds", fills, and loses
+unsynced blocks in any order), the model, the tools, the plugin and the clients. Everything that happens
+in a *history* follows from its `plan.Plan`, and that from a seed: the same seed plays the same history to
+the byte, so a failure is a number.
+
+- `plan`: what happens, as data; making it from a seed, printing it.
+- `world`: one life of the daemon, from its start to its death.
+- `play`: a plan's actions, one life after the other, until all is at rest.
+- `oracle`: what a log may say, told a second time and independently of the fold.
+- `check`: what must hold at each death, at each opening and at the end.
+- `shrink`: the smallest plan that still fails.
+- `bugs`: ten planted ones, to show that it would be noticed.
+
+``python -m tests.sim --help`` runs it by hand.
+"""

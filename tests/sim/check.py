@@ -1,0 +1,229 @@
+"""What must hold of the disk and of memory: at each opening, and when all is at rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import attrs
+
+from dshd.driver.history import History
+from dshd.log.codec import BadLine, Event, decode
+from dshd.model.request import ModelRequest, ToolSpec
+from dshd.session import state as fold
+from dshd.session.session import Session
+from dshd.session.state import State
+from tests.sim.oracle import Oracle, Violation
+from tests.sim.world import Life, encode, log_lines, sha256
+
+Promise = tuple[Any, ...]
+
+
+def log_of(life: Life, id: str) -> list[bytes]:
+    return log_lines(life.disk, life.store.log_path(id))
+
+
+def good_events(lines: list[bytes]) -> list[Event]:
+    """Up to the first bad line, as an opening would read a torn log."""
+    events: list[Event] = []
+    for line in lines:
+        try:
+            event = decode(line)
+        except BadLine:
+            break
+        if event.seq != len(events):
+            break
+        events.append(event)
+    return events
+
+
+def opening(life: Life) -> None:
+    """The daemon has just started: nothing that was promised is missing, and it opened what it must."""
+    past = life.past
+    ids = life.store.ids()
+    for id in past.sessions:
+        if id not in ids and id not in past.maybe:
+            life.find(f"session {id} was acknowledged and is lost")
+    for id in ids:
+        if id not in past.sessions:
+            past.sessions.append(id)
+    asked(life, [_opened(life, id) for id in ids])
+
+
+def asked(life: Life, oracles: list[Oracle | None]) -> None:
+    """G4: no model was asked without the log saying so."""
+    sent = set().union(*(oracle.sent for oracle in oracles if oracle is not None))
+    missing = [sha[:8] for sha in life.past.asked if sha not in sent]
+    if missing and None not in oracles:
+        life.find(f"the model was asked {missing}, and no log says so")
+
+
+def _opened(life: Life, id: str) -> Oracle | None:
+    session = life.registry.loaded.get(id)
+    lines = log_of(life, id)
+    events = good_events(lines)
+    if session is not None and session.broken is not None:
+        life.find(f"{id} is broken after an opening: {session.broken.error}")
+        return None
+    if session is not None and len(events) < len(lines):
+        life.find(f"{id} was opened with a bad line {len(events)}")
+    _firm(life, id, lines, session is not None)
+    oracle = told_again(life, id, events)
+    if oracle is None:
+        return None
+    if session is None and oracle.must_open and len(events) == len(lines):
+        life.find(f"{id} was not opened at the start, and {oracle.must_run or 'something is held or open'}")
+    promises(life, id, oracle)
+    return oracle
+
+
+def _firm(life: Life, id: str, lines: list[bytes], loaded: bool) -> None:
+    """What followers were told as durable is still so; they go on from what the file says."""
+    past = life.past
+    told, firm = past.told.setdefault(id, []), past.firm.get(id, 0)
+    if lines[:firm] != told[:firm]:
+        life.find(f"{id}: {firm} lines were told as durable, and the log says otherwise")
+    if loaded:
+        told[:] = lines
+        past.firm[id] = max(firm, len(lines) if all_firm(life, id) else firm)
+
+
+def all_firm(life: Life, id: str) -> bool:
+    session = life.registry.loaded.get(id)
+    ledger = session.ledger if session is not None else None
+    return ledger is not None and ledger.writer.synced == ledger.state.seq
+
+
+def told_again(life: Life, id: str, events: list[Event]) -> Oracle | None:
+    try:
+        return Oracle().follow(events)
+    except Violation as error:
+        life.find(f"{id}: {error}")
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        life.find(f"{id}: the oracle is lost: {error!r}")
+    return None
+
+
+# --- promises ----------------------------------------------------------------------------------------
+
+
+def promises(life: Life, id: str, oracle: Oracle) -> None:
+    """G1: everything that was answered is in the log. G4: everything that happened, too."""
+    past = life.past
+    wanted = Counter(p[2] for p in past.promises if p[0] == "moved" and p[1] == id)
+    found = Counter(oracle.moves)
+    for ids, n in wanted.items():
+        if found[ids] < n:
+            life.find(f"{id}: a move of {ids} was acknowledged and is lost")
+    for promise in past.promises:
+        if promise[1] == id and promise[0] != "moved" and not KEPT[promise[0]](oracle, *promise[2:]):
+            life.find(f"{id}: promised, and not so: {promise}")
+    for session, call in past.began:
+        if session == id and call not in oracle.started:
+            life.find(f"{id}: {call} ran, and the log doesn't say that it began")
+        if session == id and call in oracle.not_started:
+            life.find(f"{id}: {call} ran, and its result says that it didn't")
+    for text, session in past.denied.items():
+        if session == id and past.said.get(text) == 1 and text in oracle.texts:
+            life.find(f"{id}: {text!r} was answered not-written and stands in the log")
+
+
+def _ended(oracle: Oracle, message: str, outcome: str, turn: int | None) -> bool:
+    if turn is None:
+        return oracle.state.get(message) == outcome
+    return turn in oracle.ended and oracle.ended[turn]["reason"] == outcome
+
+
+KEPT: dict[str, Any] = {
+    "sent": lambda o, message, text: o.state.get(message) and o.texts.get(text) == message,
+    "key": lambda o, key, message: o.keys.get(key) == message,
+    "edited": lambda o, text: text in o.edits,
+    "gone": lambda o, message, state: o.state.get(message) == state,
+    "aborted": lambda o, turn: turn in o.aborts or turn in o.ended,
+    "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
+    "ended": _ended,
+    "changed": lambda o, value: value in o.changes,
+}
+
+
+# --- at rest -----------------------------------------------------------------------------------------
+
+
+def at_rest(life: Life, session: Session) -> Oracle | None:
+    """Nothing runs any more: the log, memory, followers and promises agree in everything."""
+    id = session.id
+    lines = log_of(life, id)
+    events = good_events(lines)
+    if len(events) != len(lines):
+        life.find(f"{id}: line {len(events)} of a log at rest is bad")
+    if id in life.followed and life.past.told[id] != lines:
+        life.find(f"{id}: followers hold {len(life.past.told[id])} lines, the log has {len(lines)}")
+    oracle = told_again(life, id, events)
+    if oracle is None:
+        return None
+    promises(life, id, oracle)
+    if oracle.turn is not None:
+        life.find(f"{id}: turn {oracle.turn.number} never ended")
+    if oracle.must_run:
+        life.find(f"{id} rests, and {oracle.must_run}")
+    _same_as_oracle(life, session.state, oracle)
+    _same_as_log(life, session, events)
+    if any(s == id for s, _ in life.running):
+        life.find(f"{id}: tools run at rest: {life.running}")
+    return oracle
+
+
+def _same_as_oracle(life: Life, state: State, oracle: Oracle) -> None:
+    ours: dict[str, Any] = {
+        "queues": {q: [m.id for m in items] for q, items in state.queues.items()},
+        "parked": state.parked.by if state.parked else None,
+        "last turn": state.last_turn,
+        "closed": state.closed,
+        "resume": state.resume,
+        "receipts": {id: r.state for id, r in state.receipts.items()},
+        "keys": {k: v.message for k, v in state.keys.items()},
+    }
+    theirs: dict[str, Any] = {
+        "queues": oracle.queues,
+        "parked": oracle.parked,
+        "last turn": oracle.last,
+        "closed": oracle.closed,
+        "resume": oracle.resume,
+        "receipts": oracle.state,
+        "keys": oracle.keys,
+    }
+    for name, value in ours.items():
+        if value != theirs[name]:
+            life.find(f"{state.id}: {name} is {value}, and should be {theirs[name]}")
+
+
+_CONTAINERS = ("receipts", "keys", "turns", "surface")
+
+
+def _same_as_log(life: Life, session: Session, events: list[Event]) -> None:
+    """G3: memory is the fold of the log. G9: each request's hash is that of the request made again."""
+    again, history = State(), History()
+    for event in events:
+        if event.type == "request/sent":
+            _same_request(life, again, history, event)
+        fold.apply(again, event)
+    held = session.state
+    for field in attrs.fields(State):
+        mine, theirs = getattr(held, field.name), getattr(again, field.name)
+        if field.name in _CONTAINERS:
+            mine, theirs = _plain(mine), _plain(theirs)
+        if mine != theirs:
+            life.find(f"{session.id}: {field.name} in memory is not what the log says")
+
+
+def _plain(container: Any) -> Any:
+    return dict(container.items()) if hasattr(container, "items") else list(container)
+
+
+def _same_request(life: Life, state: State, history: History, event: Event) -> None:
+    header = state.request_header or {}
+    tools = tuple(ToolSpec(**tool) for tool in header["tools"])
+    messages = tuple(history.of(state.surface))
+    body = encode(ModelRequest(header["system"], messages, tools, header["settings"]["max_tokens"]))
+    if sha256(body) != event.data["sha256"]:
+        life.find(f"{state.id}: the request at seq {event.seq} is not a function of the log")

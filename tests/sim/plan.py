@@ -1,0 +1,204 @@
+"""A history as data: who does what and when, what the model says, what the disk does.
+
+A plan is made by `make` from a seed and is nothing but tuples, so that it can be printed and cut down.
+An action is ``(kind, pause, arguments)``: the pause comes before it, in virtual seconds if it is a float,
+in turns of the scheduler if it is an int. A negative pause waits for what was done before to be answered.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import attrs
+
+Args = dict[str, Any]
+
+
+@attrs.frozen
+class Action:
+    kind: str
+    pause: int | float
+    args: Args = attrs.field(factory=dict)
+
+    def __str__(self) -> str:
+        when = f"+{self.pause:g} s" if isinstance(self.pause, float) else f"+{self.pause} ticks"
+        said = " ".join(f"{k}={v!r}" for k, v in self.args.items() if v is not None and v is not False)
+        return f"{'answered' if self.pause == -1 else when:>10}  {self.kind} {said}".rstrip()
+
+
+@attrs.frozen
+class Plan:
+    """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's."""
+
+    seed: int
+    actions: tuple[Action, ...]
+    answers: tuple[Any, ...] = ()
+    verdicts: tuple[Any, ...] = ()
+    max_pending: int = 1000
+    go_on: bool = False
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {len(self.actions)} actions"]
+        lines += [f"  {i:3} {action}" for i, action in enumerate(self.actions)]
+        lines += [f"  the model: {answer}" for answer in self.answers]
+        lines += [f"  the plugin: {verdict}" for verdict in self.verdicts if verdict != ("pass",)]
+        if self.max_pending < 1000:
+            lines.append(f"  [inbox] max_pending = {self.max_pending}")
+        if self.go_on:
+            lines.append("  [recovery] continue_interrupted = true")
+        return "\n".join(lines)
+
+
+# --- making one ------------------------------------------------------------------------------------
+
+
+def make(seed: int) -> Plan:
+    r = Random(seed)
+    stormy = r.random() < 0.85  # the rest: nothing dies and the disk is good
+    count = r.choice((6, 10, 14, 20, 30))
+    actions = [Action("create", 0, _create(r))]
+    actions += [_action(r, stormy) for _ in range(count)]
+    if stormy and not any(a.kind in DEATHS for a in actions):
+        actions.insert(r.randint(1, len(actions)), _death(r))
+    plugin = r.random() < 0.3
+    return Plan(
+        seed=seed,
+        actions=tuple(actions),
+        answers=tuple(_answer(r, i) for i in range(r.randint(2, 12))),
+        verdicts=tuple(_verdict(r) for _ in range(r.randint(1, 6))) if plugin else (),
+        max_pending=r.choice((1000, 1000, 1000, 4)),
+        go_on=r.random() < 0.2,
+    )
+
+
+DEATHS = ("cut", "kill", "stop")
+
+
+def _pause(r: Random) -> int | float:
+    kind = r.random()
+    if kind < 0.4:
+        return r.choice((0, 0, 1, 2, 3, 5, 8, 13, 25, 50))
+    if kind < 0.75:
+        return -1
+    return r.choice((0.001, 0.1, 0.6, 1.1, 2.5, 7.0, 11.0, 40.0))
+
+
+def _action(r: Random, stormy: bool) -> Action:
+    if stormy and r.random() < 0.13:
+        return _death(r) if r.random() < 0.5 else _weather(r)
+    kind = r.choices(KINDS, WEIGHTS)[0]
+    return Action(kind, _pause(r), MAKERS[kind](r))
+
+
+def _death(r: Random) -> Action:
+    kind = r.choice(("cut", "cut", "kill", "kill", "stop"))
+    if kind == "stop":
+        return Action("stop", _pause(r), {"grace": r.choice((0.0, 0.5, 3.0, 20.0))})
+    args: Args = {"calls": r.choice((0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 17, 22, 30, 45))}
+    if kind == "cut":
+        args["survivor"] = r.choice(("nothing", "everything", "prefix", "blocks", "blocks"))
+        args["chance"] = r.randrange(1000)
+    return Action(kind, _pause(r), args)
+
+
+def _weather(r: Random) -> Action:
+    kind = r.choice(("full", "room", "fault", "fault", "short", "slow", "clock", "mend"))
+    args: Args = {}
+    if kind == "full":
+        args = {"free": r.choice((0, 1, 50, 200, 700, 2000)), "lasts": r.choice((0.5, 3.0, 12.0))}
+    elif kind == "fault":
+        call = r.choice(("fdatasync",) * 3 + ("write", "write", "fsync", "rename", "create"))
+        args = {"call": call, "skip": r.choice((0, 0, 1, 2, 3)), "times": r.choice((1, 1, 1, 2))}
+        args["errno"] = r.choice(("EIO", "EIO", "ENOSPC")) if call in ("write", "create") else "EIO"
+    elif kind == "short":
+        args = {"take": r.choice((1, 7, 100)), "skip": r.choice((0, 1, 2)), "times": r.choice((1, 2))}
+    elif kind == "slow":
+        args = {"seconds": r.choice((0.01, 0.3, 2.0, 12.0)), "hops": r.choice((1, 2, 4))}
+    elif kind == "clock":
+        args = {"seconds": r.choice((-3600.0, -5.0, 5.0, 3600.0, 86400.0))}
+    return Action(kind, _pause(r), args)
+
+
+# --- what clients do -------------------------------------------------------------------------------
+
+
+def _create(r: Random) -> Args:
+    first = r.random() < 0.3
+    return {"text": first, "key": f"run{r.randrange(3)}" if first and r.random() < 0.3 else None,
+            "run": first and r.random() < 0.2}  # fmt: skip
+
+
+def _send(r: Random) -> Args:
+    return {
+        "verb": r.choice(("followup", "followup", "followup", "steer", "steer", "inject", "say")),
+        "no_wake": r.random() < 0.08,
+        "first": r.random() < 0.08,
+        "key": f"k{r.randrange(4)}" if r.random() < 0.25 else None,
+        "other": r.random() < 0.15,  # under a key: another text than the key's
+        "as_": r.choice((None,) * 8 + ("schedule", "job", "hook")),
+        "only": r.choice((None,) * 12 + ("idle", "empty", "turn", "late")),
+        "gives_up": r.choice((None,) * 12 + (0.0, 0.3)),
+    }
+
+
+def _ids(r: Random) -> Args:
+    return {"at": [r.randrange(50) for _ in range(r.choice((1, 1, 1, 2, 3)))]}
+
+
+MAKERS: dict[str, Any] = {
+    "send": _send,
+    "interrupt": lambda r: {"keep": r.random() < 0.3, "key": r.choice((None, None, None, "k0", "k1"))},
+    "abort": lambda r: {
+        "disposition": r.choice(("keep", "keep", "keep", "clear", "continue")),
+        "turn": r.choice((None, None, None, "now", "next")),
+        "gives_up": r.choice((None, None, None, 0.0)),
+    },
+    "wake": lambda r: {},
+    "release": lambda r: {"at": r.randrange(50)},
+    "move": lambda r: {"how": r.choice(("first", "last", "promote", "demote")), **_ids(r)},
+    "remove": _ids,
+    "edit": lambda r: {"at": r.randrange(50), "version": r.choice((None, None, "now", 1))},
+    "clear": lambda r: {"queue": r.choice((None, "next-turn", "next-step", "held"))},
+    "wait": lambda r: {"at": r.randrange(50), "stay": r.random() < 0.3, "for": r.choice((None, None, 0.5))},
+    "wait_idle": lambda r: {"stay": r.random() < 0.2},
+    "close": lambda r: {"clear": r.random() < 0.4},
+    "reopen": lambda r: {},
+    "change": lambda r: {"value": r.randrange(1000)},
+    "look": lambda r: {},
+    "create": _create,
+    "rest": lambda r: {},
+}
+KINDS = tuple(MAKERS)
+_WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 2, "edit": 3, "wait": 4,
+           "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1}  # fmt: skip
+WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
+
+
+# --- what the model, the tools and the plugin do ---------------------------------------------------
+
+
+def _answer(r: Random, n: int) -> Any:
+    """("say", text, finish) | ("call", tools, text) | ("error", code, after) | ("slow", s, answer)."""
+    kind = r.random()
+    if kind < 0.35:
+        return ("say", f"answer {n}", r.choice(("stop",) * 8 + ("max-tokens", "content-filter")))
+    if kind < 0.75:
+        return ("call", tuple(_tool(r, n, i) for i in range(r.choice((1, 1, 2, 3)))), r.random() < 0.3)
+    if kind < 0.87:
+        code = r.choice(("SERVER", "RATE_LIMIT", "STREAM_CLOSED", "AUTH", "TIMEOUT", "EMPTY_RESPONSE"))
+        return ("error", code, r.random() < 0.5)
+    if kind < 0.88:
+        return ("raise",)
+    return ("slow", r.choice((0.01, 0.7, 4.0, 30.0)), _answer(r, n))
+
+
+def _tool(r: Random, n: int, i: int) -> Any:
+    """(tool, seconds, what): `TOOLS` in `world`."""
+    name = r.choice(("work", "work", "work", "look", "look", "fail", "tell", "todo", "nothing"))
+    return (name, r.choice((0, 0, 0, 0.01, 0.8, 3.0, 60.0)), f"{n}.{i}")
+
+
+def _verdict(r: Random) -> Any:
+    kind = r.choice(("pass", "pass", "pass", "reject", "reject one", "defer", "raise", "add", "drop", "hang"))
+    return (kind, r.choice((0.0, 1.5, 20.0)))

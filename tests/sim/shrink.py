@@ -1,0 +1,103 @@
+"""The smallest plan that still fails: actions, answers and verdicts are taken away while it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from tests.sim.plan import Plan
+from tests.sim.play import play
+
+SIMPLE: dict[str, tuple[Any, ...]] = {
+    "pause": (-1, 0, 1.1),
+    "calls": (0, 1),
+    "survivor": ("nothing",),
+    "key": (None,),
+    "as_": (None,),
+    "only": (None,),
+    "first": (False,),
+    "no_wake": (False,),
+    "other": (False,),
+    "gives_up": (None,),
+    "verb": ("followup",),
+    "keep": (False,),
+    "text": (False,),
+    "run": (False,),
+}  # what is tried in the place of something else
+
+
+def fails(plan: Plan) -> str | None:
+    """The first find of this plan's history."""
+    finds = play(plan).finds
+    return finds[0] if finds else None
+
+
+def kind_of(find: str) -> str:
+    """The sort of failure, so that shrinking does not slip from one to another."""
+    words = (w for w in find.split() if not any(c.isdigit() or c in "'[({<" for c in w))
+    return " ".join(w for w in words if not w.startswith("sa"))
+
+
+def shrink(plan: Plan, seconds: float = 60.0) -> Plan:
+    """A plan of the same failure from which nothing more can be taken away (or time is up)."""
+    end, wanted = time.monotonic() + seconds, kind_of(fails(plan) or "")
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in _smaller(plan):
+            if time.monotonic() > end:
+                return plan
+            found = fails(candidate)
+            if found is not None and kind_of(found) == wanted:
+                plan, smaller = candidate, True
+                break
+    return plan
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    for name in ("actions", "answers", "verdicts"):
+        items = getattr(plan, name)
+        size = len(items)
+        while size:
+            for at in range(0, len(items), size):
+                yield attrs.evolve(plan, **{name: items[:at] + items[at + size :]})
+            size //= 2
+    if plan.max_pending < 1000:
+        yield attrs.evolve(plan, max_pending=1000)
+    if plan.go_on:
+        yield attrs.evolve(plan, go_on=False)
+    yield from _simpler_answers(plan)
+    yield from _simpler(plan)
+
+
+def _simpler(plan: Plan) -> Iterator[Plan]:
+    for i, action in enumerate(plan.actions):
+        for name, values in SIMPLE.items():
+            now = action.pause if name == "pause" else action.args.get(name)
+            if name != "pause" and name not in action.args:
+                continue
+            for value in values[: values.index(now) if now in values else None]:
+                other = (
+                    attrs.evolve(action, pause=value)
+                    if name == "pause"
+                    else attrs.evolve(action, args={**action.args, name: value})
+                )
+                yield attrs.evolve(plan, actions=(*plan.actions[:i], other, *plan.actions[i + 1 :]))
+
+
+def _simpler_answers(plan: Plan) -> Iterator[Plan]:
+    for i, answer in enumerate(plan.answers):
+        for other in _simpler_answer(answer):
+            yield attrs.evolve(plan, answers=(*plan.answers[:i], other, *plan.answers[i + 1 :]))
+
+
+def _simpler_answer(answer: Any) -> Iterator[Any]:
+    if answer != ("say", "yes", "stop"):
+        yield ("say", "yes", "stop")
+    if answer[0] == "slow":
+        yield answer[2]
+    if answer[0] == "call" and len(answer[1]) > 1:
+        yield ("call", answer[1][:1], answer[2])
