@@ -312,12 +312,37 @@ class Client:
     def _ask_once(self, params: wire.Params, start: bool | None) -> Any:
         connection = self.connection(start=start)
         try:
-            number = connection.send(params.method, params.to_json(), self.deadline.left())
-            return self._answer(connection, number)
+            return self._exchange(connection, self._with_uploads(connection, params))
         except TimeoutError:
             self.drop()
             self.deadline.left()
             raise TimedOut("no answer") from None
+
+    def _exchange(self, connection: Connection, params: wire.Params) -> Any:
+        number = connection.send(params.method, params.to_json(), self.deadline.left())
+        return self._answer(connection, number)
+
+    def _with_uploads(self, connection: Connection, params: wire.Params) -> wire.Params:
+        """The same with texts that are too long for one line put before it, in pieces. They are the
+        connection's, so this is done anew on each."""
+        blocks = _blocks(params)
+        left = wire.MAX_INLINE
+        for at, block in enumerate(blocks):
+            size = len(block["text"].encode("utf-8", "replace"))
+            if size > left:
+                blocks[at] = {"type": "text", "upload": self._put(connection, block["text"])}
+            else:
+                left -= size
+        if all("upload" not in block for block in blocks):
+            return params
+        return params.replace(text=None, content=blocks)
+
+    def _put(self, connection: Connection, text: str) -> str:
+        name: str | None = None
+        for start in range(0, len(text), wire.MAX_PIECE):
+            piece = wire.AttachmentPutParams(text=text[start : start + wire.MAX_PIECE], upload=name)
+            name = self._exchange(connection, piece)["upload"]
+        return name or ""
 
     def _answer(self, connection: Connection, number: int) -> Any:
         while True:
@@ -344,6 +369,15 @@ def result_of(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise error_of(answer["error"] or {})
     return answer.get("result")
+
+
+def _blocks(params: wire.Params) -> list[dict[str, Any]]:
+    """What is said in a request that says something, as blocks."""
+    content, text = getattr(params, "content", None), getattr(params, "text", None)
+    if content is not None:
+        return list(content)
+    speaks = "content" in params.fields and isinstance(text, str)
+    return [{"type": "text", "text": text}] if speaks else []
 
 
 # What changes nothing, so that asking twice is asking once.

@@ -329,8 +329,10 @@ def _interrupted(cli: Cli, wait: Callable[[], Json], receipt: Json, tied: bool) 
     if tied or not cli.terminal:
         raise KeyboardInterrupt
     name = sentences.name_of(receipt)
-    cli.out.say(f"\ndshctl: {name} goes on. Ctrl-C again within 3 s aborts it. To see it: {_see(receipt)}")
     try:
+        cli.out.say(
+            f"\ndshctl: {name} goes on. Ctrl-C again within 3 s aborts it. To see it: {_see(receipt)}"
+        )
         time.sleep(SECOND_S)
     except KeyboardInterrupt:
         cli.client().drop()

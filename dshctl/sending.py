@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from dshctl import exits, sentences, text
-from dshctl.base import SESSION, WORDS, Cli, Mistake, here
+from dshctl import exits, sentences, text, times
+from dshctl.base import DURATION, SESSION, WORDS, Cli, Mistake, Read, here
 from dshctl.keys import expand
 from dshd import paths, wire
-from dshd.errors import Invalid, NotFound
+from dshd.errors import Invalid, NotFound, Unavailable
 
 Option = Callable[[Any], Any]
 
@@ -35,6 +35,32 @@ KEY = click.option(
     help="Send once, however often this is repeated; {date} {hour} {minute} {boot} are filled in.",
 )
 TAG = click.option("--tag", metavar="T", help="A label to find it by.")
+TIME = Read("TIME", lambda typed: wire.parse_time(typed, times.now_ms()))
+LATER = (
+    click.option("--at", type=TIME, metavar="TIME", help="Hold it until then: 18:00, tomorrow 06:00, @UNIX."),
+    click.option("--in", "in_", type=DURATION, metavar="D", help="Hold it that long (90s, 10m, 2h)."),
+    click.option("--hold", is_flag=True, help="Hold it until a person releases it: dshctl wake MESSAGE."),
+    click.option(
+        "--expires", type=DURATION, metavar="D", help="If it still waits after D, it is gone, unseen."
+    ),
+)
+FLAGS = (
+    click.option("--supersede", is_flag=True, help="Replace what waits with the same --tag."),
+    click.option(
+        "--on-crash",
+        type=click.Choice(["hold", "requeue"]),
+        metavar="hold|requeue",
+        help="What becomes of it if dshd ends while its turn is about to begin (requeue).",
+    ),
+    click.option(
+        "--when-full",
+        type=click.Choice(["refuse", "wait"]),
+        default="refuse",
+        metavar="refuse|wait",
+        help="If too much waits already: exit 6, or wait until there is room.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Say what would become of it, and send nothing."),
+)
 AS = click.option(
     "--as",
     "as_",
@@ -88,7 +114,7 @@ def options(*groups: Any) -> Callable[[Any], Any]:
     return wrap
 
 
-SEND = options(WORDS, SESSION, *ATTACH, *WHEN, KEY, TAG, AS, *ENDS)
+SEND = options(WORDS, SESSION, *ATTACH, *WHEN, *LATER, KEY, TAG, *FLAGS, AS, *ENDS)
 
 
 class Said(NamedTuple):
@@ -195,6 +221,14 @@ def send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said)
         if_idle=bool(given.get("if_idle")),
         if_empty=bool(given.get("if_empty")),
         if_turn=given.get("if_turn"),
+        at=given.get("at"),
+        in_=given.get("in_"),
+        expires=given.get("expires"),
+        hold=bool(given.get("hold")),
+        supersede=bool(given.get("supersede")),
+        on_crash=given.get("on_crash"),
+        when_full=given.get("when_full") or "refuse",
+        dry_run=bool(given.get("dry_run")),
         as_=given.get("as_"),
         tied=bool(given.get("tied")),
         create=given.get("to_create"),
@@ -225,7 +259,11 @@ def announce(cli: Cli, receipt: dict[str, Any]) -> None:
     out.tell(sentences.receipt(receipt))
 
 
-WARNINGS = {"stopping": "the daemon is stopping; this runs when it is back."}
+WARNINGS = {
+    "stopping": "the daemon is stopping; this runs when it is back.",
+    "no-unit": "no service keeps dshd running until then. If it has ended, this waits for its next start.",
+    "no-linger": "dshd ends when you log out. To keep it running until then: loginctl enable-linger",
+}
 
 
 def warning(word: str) -> str:
@@ -245,7 +283,9 @@ def deliver(
     waits = given.get("wait") or given.get("follow")
     if given.get("tied") and not waits:
         raise Mistake("--tied needs --wait or --follow")
-    receipt = complete(cli.ask(params), replaced)
+    if given.get("dry_run"):
+        return _dry_run(cli, params, bool(waits))
+    receipt = complete(_sent(cli, params), replaced)
     announce(cli, receipt)
     cli.out.item(receipt, hold=not waits)
     if not waits:
@@ -261,3 +301,26 @@ def deliver(
         stay=bool(given.get("stay")),
         tied=bool(given.get("tied")),
     )
+
+
+def _dry_run(cli: Cli, params: wire.Params, waits: bool) -> int:
+    if waits:
+        raise Mistake("--dry-run sends nothing, so there is nothing to wait for")
+    found = cli.ask(params, repeat=True)
+    cli.out.item({"type": "would", **found})
+    cli.out.line(sentences.would(found))
+    return int(found["exit"])
+
+
+def _sent(cli: Cli, params: wire.Params) -> dict[str, Any]:
+    """The receipt. Who waits for room waits through a restart of the daemon too: nothing was written."""
+    while True:
+        try:
+            receipt: dict[str, Any] = cli.ask(params)
+            return receipt
+        except Unavailable as error:
+            if getattr(params, "when_full", None) != "wait" or error.outcome != "not-written":
+                raise
+        from dshctl.follow import reconnect
+
+        reconnect(cli.client(), cli.autostart)

@@ -63,7 +63,61 @@ def _held(got: Json) -> str:
     if due is None:
         return "held until you release it: dshctl wake " + str(got["message"])
     now = now_ms()
-    return f"held until {clock(due, now)} (in {age(due - now)})."
+    return f"held until {when(due, now)} (in {age(due - now)})."
+
+
+def when(at: int, now: int) -> str:
+    """``18:00`` today, else ``Nov 28 18:00``."""
+    today = clock(at, now)
+    return today if ":" in today else moment(at, now)
+
+
+def would(got: Json) -> str:
+    """``api: would start turn 13.``"""
+    name = f"{got['name']}: " if got.get("name") else ""
+    new = "in a session made for it: " if got.get("created") else ""
+    return f"{name}{new}{_WOULD[str(got['would'])](got)}"  # type: ignore[no-untyped-call]
+
+
+def _would_wait(got: Json) -> str:
+    if got.get("queue") == "held":
+        return f"would be {_held({**got, 'message': 'MESSAGE'})}"
+    if got.get("position") is None:
+        return "would wait."
+    queue = str(got.get("queue")).replace("-", " ")
+    return f"would wait, {ordinal(got['position'])} for the {queue}."
+
+
+_WOULD: Final = {
+    "start-turn": lambda got: f"would start turn {got['turn']}.",
+    "join-turn": lambda got: f"would join turn {got['turn']} at its next step.",
+    "wait": _would_wait,
+    "duplicate": lambda got: f"would change nothing: same key as {got['message']}, which is {got['state']}.",
+    "refused": lambda got: f"would be refused: {got['error']['message'].removeprefix('not sent: ')}",
+}
+
+
+def why(facts: Json, now: int) -> str:
+    """What a message waits for, with times as they are here."""
+    from dshd import reasons
+
+    if facts.get("reason") not in reasons.REASONS:  # a newer daemon's
+        return str(facts.get("sentence"))
+    return reasons.sentence(facts, reasons.Clock(now, lambda at: when(at, now), age))
+
+
+_CAUSES: Final = {
+    "remove": "removal", "clear": "clearing", "expire": "expiry", "supersede": "supersession",
+    "reject": "rejection", "abort": "abort",
+}  # fmt: skip
+
+
+def undone(got: Json, now: int) -> str:
+    """``api: 2 messages are back; the clearing of 12:04 is undone.``"""
+    number = len(got["messages"])
+    what = _CAUSES.get(str(got["cause"]), str(got["cause"]))
+    back = f"{count(number, 'message')} {'is' if number == 1 else 'are'} back"
+    return f"{name_of(got)}: {back}; the {what} of {when(got['at'], now)} is undone."
 
 
 def _after(got: Json) -> str:

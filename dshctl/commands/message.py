@@ -70,9 +70,12 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
     if state == "settled":
         return f"{turn if stop.get('turn') else _turn_of(message)} {_outcome(stop.get('outcome'))}"
     who: Json = stop["by"] if isinstance(stop.get("by"), dict) else {}
-    if state == "pending" and who.get("kind") == "user":
-        return f"moved or edited by {sentences.you(who)}"
-    by = f" by {sentences.you(who)}" if who else ""
+    if state in ("superseded", "rejected") and who.get("by"):
+        return f"{state} by {who['by']}{': ' + str(who['reason']) if who.get('reason') else ''}"
+    cause = _CAUSES.get(str(stop.get("cause")))
+    by = f" by {sentences.you(who)}" if who and who.get("via") not in ("clock", "driver") else ""
+    if cause:
+        return f"{cause}{by}"
     return f"{_STEPS.get(state, state)}{by if state in _BY else ''}"
 
 
@@ -104,5 +107,12 @@ _STEPS = {
     "expired": "expired",
     "superseded": "superseded",
     "aborted": "aborted before it entered",
+}
+_CAUSES = {  # of states that a message is back in
+    "due": "came due",
+    "release": "released",
+    "undo": "brought back",
+    "move": "moved",
+    "edit": "edited",
 }
 _BY = frozenset({"removed", "cleared", "aborted", "held"})

@@ -150,6 +150,19 @@ def clear(cli: Cli, session: str | None, queue: Any) -> None:
         cli.out.line(f"{sentences.count(number, 'message')} cleared." if number else "nothing was queued.")
 
 
+@command("undo", short_help="Take the last removal back.", examples=["dshctl queue undo -s api"])
+@SESSION
+def undo(cli: Cli, session: str | None) -> None:
+    """Take back the newest removal, clearing, expiry, supersession, rejection or aborted message.
+
+    Once and as a whole; the one before it is next. What comes back no longer expires.
+    """
+    done = cli.ask(wire.QueueUndoParams(**cli.where(session)))
+    cli.out.item({"type": "undone", **done})
+    if not cli.out.quiet:
+        cli.out.line(sentences.undone(done, now_ms()))
+
+
 MOVES: dict[str, tuple[type[wire.OfMessages], str, str]] = {
     "first": (wire.QueueFirstParams, "To the head of its queue.", "moved to the head"),
     "last": (wire.QueueLastParams, "To the end of its queue.", "moved to the end"),
@@ -179,5 +192,5 @@ def _changed(cli: Cli, result: Any, done: str, messages: tuple[str, ...]) -> Non
         cli.out.line(f"{', '.join(messages)}: {done}.")
 
 
-for _command in (ls, show, edit, *map(_mover, MOVES), clear):
+for _command in (ls, show, edit, *map(_mover, MOVES), clear, undo):
     COMMAND.add_command(_command)

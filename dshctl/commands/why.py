@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from dshctl import sentences
 from dshctl.base import SESSION, Cli, command
+from dshctl.times import now_ms
 from dshd import wire
 from dshd.errors import NotFound
 
@@ -26,9 +28,10 @@ def COMMAND(cli: Cli, message: str | None, session: str | None) -> None:
     Without a message: the first one of the session's queue.
     """
     found: Json = cli.ask(wire.MessageWhyParams(message=message or _first(cli, session)))
+    found = {**found, "sentence": sentences.why(found, now_ms())}
     cli.out.item({"type": "why", **found})
     if not cli.json:
-        cli.out.line(str(found.get("sentence")))
+        cli.out.line(found["sentence"])
         if found.get("hint"):
             cli.out.line(f"  {_label(found)}{found['hint']}")
 

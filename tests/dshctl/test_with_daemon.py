@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,10 @@ def test_from_cron_in_the_posix_locale_text_comes_back_as_it_was(home: Home) -> 
 
 
 def test_the_session_gets_the_locale_that_the_user_set_and_no_other(home: Home) -> None:
-    ran = home("run", "-q", "run: env", cwd=home.work)
-    assert "LC_CTYPE" not in ran.out
+    session = home("new", "--name", "locale", env={"LC_TIME": "C.UTF-8"}).out.strip()
+    (header, *_) = home("log", session, "--all", "-o", "json").objects
+    given = header["data"]["env"]
+    assert {name for name in given if name.startswith(("LC_", "LANG"))} == {"LC_TIME"}
 
 
 def test_from_a_deleted_directory_a_session_can_be_named(home: Home, tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_a_wrong_config_is_what_a_failed_start_shows(tmp_path: Path) -> None:
 
 def test_what_is_shown_is_the_same_with_and_without_a_daemon(home: Home) -> None:
     home("followup", "-s", "same", "--create", "--wait", "run: echo one")
-    last = home("followup", "-s", "same", "--wait", "--json", "what is in this directory?").objects[-1]
+    last = home("followup", "-s", "same", "--wait", "--json", "what is in this directory?").last
     asked = [("answer", "-s", "same"), ("log", "same"), ("log", "same", "--all", "--chunks", "-o", "json"),
              ("message", last["message"]), ("show", "same", "--json"), ("ls", "--json")]  # fmt: skip
     with_daemon = [home(*args) for args in asked]
@@ -134,9 +137,11 @@ def test_a_follower_and_a_waiter_go_through_a_kill_without_gap_or_repeat(home: H
     out = home.path / "followed.out"
     with out.open("wb") as file:
         follower = subprocess.Popen(
-            [sys.executable, "-m", "dshctl", *["log", "-f", "-s", "followed", "--all", "--chunks", "-o", "json"]],
-            env=home.bare, stdout=file, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-m", "dshctl", "log", "-f", "followed", "--all", "--chunks", "-o", "json"],
+            env=home.bare,
+            stdout=file,
+            stdin=subprocess.DEVNULL,
+        )
     home("followup", "-s", "followed", "--wait", "run: echo one")
     os.kill(home.daemon(), signal.SIGKILL)
     ran = home("followup", "-s", "followed", "--wait", "run: echo two")
@@ -145,17 +150,15 @@ def test_a_follower_and_a_waiter_go_through_a_kill_without_gap_or_repeat(home: H
     last = home("followup", "-s", "followed", "run: echo three").out.strip()
     assert home("wait", last).code == 0
     log = home.path / "state" / "sessions" / session / "log.jsonl"
-    _until_same(out, log)
+    _until(lambda: out.read_bytes() == log.read_bytes())
     follower.terminate()
     assert follower.wait(10) == 143
 
 
-def _until_same(one: Path, other: Path) -> None:
-    import time
-
+def _until(look: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
-    while one.read_bytes() != other.read_bytes():
-        assert time.monotonic() < end, "the follower has not caught up"
+    while not look():
+        assert time.monotonic() < end
         time.sleep(0.05)
 
 
@@ -166,6 +169,7 @@ def test_tied_work_ends_with_its_client(home: Home) -> None:
     )  # fmt: skip
     assert client.stdout
     receipt = json.loads(client.stdout.readline())
+    _until(lambda: home("message", receipt["message"], "--json").last["state"] == "entered")
     client.kill()
     client.communicate()
     assert home("wait", receipt["message"]).code == 12
