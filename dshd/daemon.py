@@ -281,7 +281,8 @@ def _listening(setup: Setup) -> list[contextlib.AbstractContextManager[Any]]:
 @contextlib.contextmanager
 def _own(places: Places) -> Iterator[Any]:
     path = places.socket
-    sock = listener.bind(path, own_directory=len(places.sockets) > 1)
+    chosen = len(places.sockets) == 1 and path != places.socket_link  # by the user, wherever that is
+    sock = listener.bind(path, own_directory=not chosen)
     made = os.stat(path, follow_symlinks=False)
     if path != places.socket_link:
         listener.link(places.socket_link, path)

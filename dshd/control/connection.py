@@ -1,8 +1,9 @@
 """One client: its requests in, answers and events out, and what happens when it is slow or gone.
 
 Rules. Requests are answered as they get done, not in order; those that write reach their session in the
-order in which they came (`InOrder`). At most `MOST` are under way, and none is read while the client has
-not taken the last MiB of what we said: who doesn't read isn't served, and costs no more than that.
+order in which they came (`InOrder`). At most `MOST` are under way, those that only look one at a time, and
+none is begun while much of what we said is not taken: who doesn't read isn't served, and costs no more
+than one answer.
 
 `write` never waits: it gives the kernel what it takes, and the rest to the writing task, whose only
 patience is `STALL_S` without a byte taken. So a stopped client delays nobody, neither a turn nor another
@@ -36,7 +37,8 @@ from dshd.control.access import Rights
 from dshd.control.feed import KEPT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
-from dshd.control.methods import METHODS, Answer, Call, InOrder, Method, Room
+from dshd.control.methods import METHODS, Answer, Call, Method, Room
+from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
 from dshd.session.who import Peer
@@ -125,6 +127,8 @@ class Connection:
 
     def __init__(self, sock: Socket, room: Room, peer: Peer, writes: trio.Nursery, *, brief: bool = False):
         self.in_order = InOrder()
+        self.reading = InOrder()
+        self._looking = InOrder()
         self.rights: Rights | None = None
         self._state: State = "new"
         self._sock = sock
@@ -259,6 +263,7 @@ class Connection:
         to its first wait."""
         if method.params is HelloParams:
             return await self._run(request, method, params)
+        await self.room()
         waits = _waits(method, params)
         while not waits and self._under_way - self._waits >= MOST:
             await self._changed.wait()
@@ -270,11 +275,20 @@ class Connection:
 
     async def _do(self, request: Request, method: Method, params: Params, waits: bool) -> None:
         try:
-            await self._run(request, method, params)
+            if method.writes or method.waits:
+                await self._run(request, method, params)
+            else:
+                await self._look(request, method, params)
         finally:
             self._under_way -= 1
             self._waits -= waits
             self._note()
+
+    async def _look(self, request: Request, method: Method, params: Params) -> None:
+        """One at a time: answers can be long, and there shall be one of them in memory, not `MOST`."""
+        async with self._looking:
+            await self.room()
+            await self._run(request, method, params)
 
     async def _run(self, request: Request, method: Method, params: Params) -> None:
         rights = self.rights or Rights(self._peer, writes=False)

@@ -36,6 +36,7 @@ import trio
 
 from dshd.control import jsonrpc
 from dshd.control.logfile import Line, LogFile
+from dshd.control.order import InOrder
 from dshd.errors import Conflict, NotFound
 from dshd.log.disk import Disk
 from dshd.log.writer import hop
@@ -49,7 +50,11 @@ _CHUNK: Final = b'"type":"assistant/chunk"'
 
 
 class Sink(Protocol):
-    """A client that takes lines. ``write`` never waits; ``backlog`` is what it has not taken, in bytes."""
+    """A client that takes lines. ``write`` never waits; ``backlog`` is what it has not taken, in bytes.
+    ``reading`` is held by who reads for it: all its followers together hold one piece of a file, not one
+    each."""
+
+    reading: InOrder
 
     @property
     def backlog(self) -> int: ...
@@ -308,9 +313,11 @@ class Follower:
     async def _catch_up(self) -> None:
         """Read the file until memory goes on where it ends."""
         while not self._ended:
-            await self._sink.room()
-            self.catch_up_resets()
-            if await self._read_piece():
+            async with self._sink.reading:
+                await self._sink.room()
+                self.catch_up_resets()
+                more = await self._read_piece()
+            if more:
                 continue
             if self._go_live():
                 return

@@ -20,6 +20,7 @@ from dshd.control import jsonrpc
 from dshd.control.access import AgentMay, Rights
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.logfile import LogFile, Piece
+from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound, Unavailable
 from dshd.session import sending, views
@@ -35,6 +36,7 @@ class Link(Protocol):
     """What a handler needs of the connection that asked."""
 
     in_order: InOrder
+    reading: InOrder
     rights: Rights | None
     uploads: Uploads
 
@@ -71,22 +73,6 @@ class Process(Protocol):
     async def reload(self) -> Json: ...
 
     def stop(self) -> None: ...
-
-
-class InOrder:
-    """``async with`` it, one after the other in the order of arrival. Doesn't yield when nobody waits."""
-
-    def __init__(self) -> None:
-        self._lock = trio.Lock()
-
-    async def __aenter__(self) -> None:
-        try:
-            self._lock.acquire_nowait()
-        except trio.WouldBlock:
-            await self._lock.acquire()
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._lock.release()
 
 
 @attrs.frozen(slots=True)
@@ -546,12 +532,13 @@ async def _log_read(call: Call) -> Json:
     offset, end = await _span(hub, log, session, params)
     last = None
     while offset < end:
-        await call.link.room()
-        piece: Piece = await hub.reading(partial(log.piece, offset, until))
-        lines = [line for line in piece.lines if line.offset < end]
-        data = [jsonrpc.event_line(session, line.raw) for line in lines
-                if params.chunks or line.type != "assistant/chunk"]  # fmt: skip
-        call.link.write(b"".join(data))
+        async with call.link.reading:
+            await call.link.room()
+            piece: Piece = await hub.reading(partial(log.piece, offset, until))
+            lines = [line for line in piece.lines if line.offset < end]
+            data = [jsonrpc.event_line(session, line.raw) for line in lines
+                    if params.chunks or line.type != "assistant/chunk"]  # fmt: skip
+            call.link.write(b"".join(data))
         last, offset = lines[-1] if lines else last, piece.offset
         if not piece.more:
             break

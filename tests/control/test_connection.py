@@ -273,6 +273,28 @@ async def test_a_client_that_does_not_read_is_not_served_further_and_dropped(
                 pass
 
 
+async def test_a_client_that_asks_much_and_reads_nothing_costs_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Server().serving() as server:
+        made, answer = 0, [{"state": "idle", "text": "x" * 1_000_000}]
+
+        async def views(all: bool) -> list[dict[str, str]]:
+            nonlocal made
+            await trio.lowlevel.checkpoint()
+            made += 1
+            return answer
+
+        monkeypatch.setattr(server.registry, "views", views)
+        client = await server.client()
+        await client.send(b"".join(request(i, "session.list") for i in range(1, 200)))
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert made <= 2
+        for i in range(1, 200):
+            await client.take(i)
+        assert made == 199
+
+
 async def test_a_client_that_only_finished_sending_gets_its_answer() -> None:
     async with Server().serving() as server:
         server.script = [call("gate"), say("done")]

@@ -14,6 +14,7 @@ import trio.testing
 
 from dshd.control import feed
 from dshd.control.feed import Follower, Hub
+from dshd.control.order import InOrder
 from dshd.errors import Conflict, NotFound
 from dshd.log.codec import Event, crc_of, encode
 from dshd.log.memory import MemoryDisk
@@ -81,6 +82,7 @@ class Sink:
         self.backlog = 0
         self.most = 0
         self.stopped = False
+        self.reading = InOrder()
         self._changed = trio.Event()
 
     def write(self, data: bytes) -> None:
@@ -380,6 +382,18 @@ async def test_a_line_that_is_longer_than_memory_is_not_lost() -> None:
         for sink, first in zip(sinks, (0, 0, 1), strict=True):
             await sink.until(6)
             assert sink.seqs == list(range(first, 7))
+
+
+async def test_many_followers_of_one_slow_client_cost_no_more_than_one() -> None:
+    log = Log()
+    log.add(40, text="x" * 100_000)
+    async with log.running() as nursery:
+        sink = Sink()
+        sink.stopped = True
+        for _ in range(20):
+            nursery.start_soon(Follower(log.hub, S, sink, 0, 0).run)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert sink.most < 1.2 * feed.KEPT
 
 
 async def test_memory_keeps_no_more_than_a_mebibyte() -> None:

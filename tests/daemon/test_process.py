@@ -146,6 +146,15 @@ def test_what_is_in_the_way_of_the_socket_is_left_alone(home: Home) -> None:
     assert "is in the way" in done.stderr
 
 
+def test_a_state_that_cannot_be_used_is_told_with_its_path(home: Home) -> None:
+    home.state.mkdir()
+    (home.state / "sessions").write_text("in the way")
+    done = home.run()
+    assert done.returncode == 1
+    assert f"{home.state}/sessions" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_it_keeps_nothing_that_it_was_started_with(home: Home) -> None:
     read, write = os.pipe()
     env = {**home.env, "GIT_DIR": "/x", "AWS_SECRET": "s", "FAST_KEY": "f", "LC_TIME": "C", "FOO": "1"}
