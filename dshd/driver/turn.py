@@ -32,7 +32,7 @@ async def work(run: Run) -> Ending | None:
         follows = await run.owner.record(lambda s: _after(s, run))
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
-        run.claimed, run.finished = follows.claimed, {}
+        run.claimed, run.finished, run.injects = follows.claimed, {}, []
         if run.work.stop_at_boundary:
             return Ending(reason="interrupted", cause="shutdown", resume=True)
 
