@@ -96,9 +96,9 @@ class Channel:
             self.fresh.append(frame)
             self._size += frame.size
             self._end = seq + 1
-        if self._size > KEPT:
-            self.pump()
         while self._size > KEPT:
+            if len(self.frames) == len(self.fresh):
+                self.pump()  # before anything goes that nobody was given
             self._size -= self.frames.popleft().size
         self.woken.set()
 
