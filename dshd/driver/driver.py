@@ -12,8 +12,9 @@ Its promises:
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -26,8 +27,10 @@ from dshd.driver.port import Owner, Services
 from dshd.driver.run import Run
 from dshd.errors import DshError, NoSpace, one_line
 from dshd.model.errors import ModelError
+from dshd.session import inbox
 from dshd.session.closing import Ending, close_turn
 from dshd.session.scratch import Scratch
+from dshd.session.turns import Abort, requested
 from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
@@ -65,6 +68,13 @@ class Driver:
         if work.cancel(cause):
             self.phase.on("abort")
         return True
+
+    def abort(self, turn: int, asked: Abort, clears: Iterable[str]) -> None:
+        """Cancel this turn's work, at once. If the disk doesn't take the event that says so, what was
+        asked is written with the turn's end."""
+        if self.work is not None and self.work.turn == turn:
+            self.work.remember(asked, clears)
+            self.cancel(asked.cause, turn)
 
     def stop_at_boundary(self) -> None:
         """No new turn is opened, and the one that runs ends at its next step boundary."""
@@ -127,13 +137,14 @@ class Driver:
             self.cancel(turn.abort.cause)
 
     async def _open(self) -> opening.Opened | None:
-        while True:
-            try:
-                return await self._owner.record(opening.open_turn)
-            except NoSpace:
-                await self._room()
-                if not self._may_open(self._owner.state.goes_on):
-                    return None
+        with self._waiting_for_room():
+            while True:
+                try:
+                    return await self._owner.record(opening.open_turn)
+                except NoSpace:
+                    await self._room()
+                    if not self._may_open(self._owner.state.goes_on):
+                        return None
 
     async def _guarded(self, run: Run) -> Ending | None:
         """The work, with every failure turned into the way the turn ends."""
@@ -160,19 +171,23 @@ class Driver:
         if ending is None:
             return
         ending = attrs.evolve(ending, partial=run.partial())
-        while self._owner.usable:
-            try:
-                await self._owner.record(lambda s: _end(s, run, ending))
-                break
-            except NoSpace:
-                if not self._services.reserve():
-                    await self._room()
-        self._waits_for_room = False
+        with self._waiting_for_room():
+            while self._owner.usable:
+                try:
+                    return await self._owner.record(lambda s: _end(s, run, ending))
+                except NoSpace:
+                    if not self._services.reserve():
+                        await self._room()
 
     async def _room(self) -> None:
         self._waits_for_room = True
+        await trio.sleep(ROOM_POLL_S)
+
+    @contextlib.contextmanager
+    def _waiting_for_room(self) -> Iterator[None]:
+        """Status shows the waiting from the first refusal on, also while it is tried again."""
         try:
-            await trio.sleep(ROOM_POLL_S)
+            yield
         finally:
             self._waits_for_room = False
 
@@ -191,12 +206,19 @@ def _end(s: Scratch, run: Run, ending: Ending) -> None:
     if open_turn is None or open_turn.number != run.turn:
         return
     results = {id: step.result_of(run, id) for id in open_turn.calls if id in run.finished}
-    if run.work.cause == "user" and open_turn.abort is None:
-        # its own event could not be written when it was asked for
-        s.emit("abort/requested", {"turn": run.turn, "disposition": "keep", "cause": "user", "by": None})
+    if run.work.asked is not None and open_turn.abort is None:
+        _emit_abort(s, run.turn, run.work.asked, run.work.clears)
         open_turn = s.state.turn
     if open_turn.abort is not None:
         ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
     elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
         ending = attrs.evolve(ending, resume=not open_turn.step_open)
     close_turn(s, attrs.evolve(ending, results=results))
+
+
+def _emit_abort(s: Scratch, turn: int, asked: Abort, clears: frozenset[str]) -> None:
+    """The event of an abort that could not be written when it was asked for."""
+    s.emit("abort/requested", requested(turn, asked))
+    waiting = [(q, m) for q, items in s.state.queues.items() for m in items if m.id in clears]
+    if waiting:
+        s.emit("inbox/spliced", {"cause": "clear", "by": asked.by, "ops": inbox.remove_ops(waiting)})

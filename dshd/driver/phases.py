@@ -16,10 +16,13 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 import trio
+
+from dshd.session.turns import Abort
 
 PHASES: Final[dict[str, dict[str, str]]] = {
     "idle": {"wake": "running", "maintain": "maintenance", "close": "closed"},
@@ -57,7 +60,7 @@ class Phase:
 class Work:
     """The activity of one turn. ``cause``: why it was cancelled; ``doing``: one short line;
     ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
-    that is known."""
+    that is known; ``asked`` and ``clears``: see `remember`."""
 
     turn: int
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -67,6 +70,13 @@ class Work:
     waits: str | None = None
     until: int | None = None
     stop_at_boundary: bool = False
+    asked: Abort | None = None
+    clears: frozenset[str] = frozenset()
+
+    def remember(self, asked: Abort, clears: Iterable[str]) -> None:
+        """What an abort asked for, and what it clears: the disk may be too full to take it now."""
+        self.asked = asked if self.asked is None else self.asked.joined_by(asked)
+        self.clears |= frozenset(clears)
 
     def cancel(self, cause: str) -> bool:
         """Cancel the work, at once; whether this call was the first."""

@@ -39,6 +39,7 @@ from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
 from dshd.session.scratch import Scratch
 from dshd.session.shelf import Shelf
 from dshd.session.state import State
+from dshd.session.turns import Abort, requested
 from dshd.session.views import WAITS_FOR_ROOM, Activity
 from dshd.session.who import Peer
 
@@ -392,8 +393,9 @@ class Session:
     async def abort(self, p: wire.AbortParams, peer: Peer) -> Json:
         """Stop the running activity; answers when it has ended.
 
-        The work is cancelled at once, before the disk is asked. Raises `Conflict` (another turn
-        runs than the one named) and `Stalled` after 10 s (the stopping goes on).
+        The work is cancelled at once, before the disk is asked; on a full disk what was asked is
+        written with the turn's end. Raises `Conflict` (another turn runs than the one named) and
+        `Stalled` after 10 s (the stopping goes on).
         """
         ledger = self._guard_person(peer)
         running, doing = self.state.turn, self.activity.doing
@@ -401,12 +403,18 @@ class Session:
             now = f"turn {running.number} runs" if running else "no turn runs"
             raise Conflict(f"not aborted: {self.state.name} doesn't run turn {p.turn}; {now}.",
                            outcome="not-written")  # fmt: skip
-        proposal = ledger.post(lambda s: _abort(s, p, peer))
+        asked = Abort("user", p.disposition, peer.source(), p.reason)
+        clears = [m.id for items in self.state.queues.values() for m in items]
+        clears = clears if p.disposition == "clear" else []
+        proposal = ledger.post(lambda s: _abort(s, p.turn, asked))
         if running is not None:
-            self.driver.cancel("user", running.number)
+            self.driver.abort(running.number, asked, clears)
         with trio.move_on_after(DEADLINE_S):
             await proposal.done.wait()
-            answer = proposal.unwrap()
+            if isinstance(proposal.error, NoSpace) and running is not None:
+                answer: Json = {"turn": running.number, "cleared": clears}
+            else:
+                answer = proposal.unwrap()
             await self._ended(answer["turn"])
             return self._aborted(answer, doing)
         raise Stalled("the turn is stopped, but the disk has not answered for 10 s.", outcome="unknown")
@@ -648,14 +656,13 @@ def _tick(s: Scratch) -> None:
     queueing.come_due(s)
 
 
-def _abort(s: Scratch, p: wire.AbortParams, peer: Peer) -> Json:
-    turn, by = s.state.turn, peer.source()
-    if turn is not None and p.turn is not None and turn.number != p.turn:
+def _abort(s: Scratch, number: int | None, asked: Abort) -> Json:
+    turn = s.state.turn
+    if turn is not None and number is not None and turn.number != number:
         raise Conflict(f"not aborted: turn {turn.number} runs now.", outcome="not-written")
     if turn is not None:
-        data = {"turn": turn.number, "disposition": p.disposition, "cause": "user", "by": by}
-        s.emit("abort/requested", data | ({"reason": p.reason} if p.reason else {}))
-    cleared = queueing.clear(s, None, by) if p.disposition == "clear" else []
+        s.emit("abort/requested", requested(turn.number, asked))
+    cleared = queueing.clear(s, None, asked.by) if asked.disposition == "clear" else []
     return {"turn": turn.number if turn else None, "cleared": cleared}
 
 

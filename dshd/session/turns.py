@@ -27,6 +27,12 @@ class Abort:
         return attrs.evolve(self, disposition=strict)
 
 
+def requested(turn: int, abort: Abort) -> dict[str, Any]:
+    """The data of `abort/requested`."""
+    data = {"turn": turn, "disposition": abort.disposition, "cause": abort.cause, "by": abort.by}
+    return data | ({"reason": abort.reason} if abort.reason else {})
+
+
 @attrs.frozen(slots=True)
 class CallState:
     """A tool call that has no result yet. ``started``: its `tool/call` is in the log."""
