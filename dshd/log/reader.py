@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dshd.log.codec import MAX_LINE, BadLine, Event, decode
 from dshd.log.disk import PIECE, Disk, ReadFile
-from dshd.log.survey import Region, Survey
+from dshd.log.survey import Region, Start, Survey
 
 _PROBE = 64 * 1024
 
@@ -101,11 +101,13 @@ def _good(file: ReadFile, start: int) -> Iterator[tuple[int, Event, bytes]]:
 
 
 def survey(
-    disk: Disk, path: Path, *, durable: int = -1, each: Callable[[Event], object] | None = None
-) -> Survey:
-    """Judge the whole file; ``each`` gets the events before the first bad region."""
-    found = Survey(durable)
-    for offset, line in read_lines(disk, path):
+    disk: Disk, path: Path, *, durable: int = -1, each: Callable[[Event], object] | None = None,
+    start: Start | None = None,
+) -> Survey:  # fmt: skip
+    """Judge the whole file, or what comes after ``start``; ``each`` gets the events before the first
+    bad region."""
+    found = Survey(durable, start)
+    for offset, line in read_lines(disk, path, start=found.end):
         good = found.feed(offset, line)
         if good and each and not found.regions:
             each(good[1])

@@ -28,13 +28,14 @@ from dshd.log.codec import Event
 from dshd.log.disk import Disk, LogFile, explained, new_name
 from dshd.log.reader import scan, survey
 from dshd.log.repair import RepairReport, repair
-from dshd.log.survey import Damage, Region
+from dshd.log.survey import Damage, Region, Start
 from dshd.log.vocabulary import gap_event, why_unsupported
 
 __all__ = [
     "Damage",
     "Opened",
     "RepairReport",
+    "Start",
     "TornTail",
     "open_log",
     "read_log",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 Each = Callable[[Event], object]
+Begin = Callable[[], Start | None]
 
 
 @attrs.frozen(slots=True)
@@ -79,13 +81,17 @@ class Opened:
 
 
 def open_log(
-    disk: Disk, path: Path, known_types: frozenset[str], *, each: Each | None = None
-) -> tuple[LogFile | None, Opened]:
+    disk: Disk, path: Path, known_types: frozenset[str], *, each: Each | None = None,
+    begin: Begin = lambda: None,
+) -> tuple[LogFile | None, Opened]:  # fmt: skip
     """Open a session's log to continue it; the file is None if it can't be (damaged, unsupported).
 
     With ``each``, every event is given to it in order instead of being collected, so a log of any
     size opens in bounded memory. It gets only events that stay; of a damaged log the good ones and
     a ``log/gap`` where seqs are missing; of an unsupported one those of unknown types, too.
+
+    ``begin`` is called when the file is synced: what comes before the place it gives is taken as
+    good, durable and known, and is not read again.
 
     Raises a `DshError` that names the path when the file can't be read, synced or cut: a log that
     can't be read is never taken for an empty one.
@@ -99,7 +105,7 @@ def open_log(
         try:
             file.sync()
             disk.sync_dir(path.parent)  # its name, too: a copy may have replaced it just before a kill
-            opened = _judge(disk, path, file, known_types, each, durable)
+            opened = _judge(disk, path, file, known_types, each, durable, begin())
         except BaseException:
             file.close()
             raise
@@ -109,7 +115,10 @@ def open_log(
     return file, opened
 
 
-def read_log(disk: Disk, path: Path, known_types: frozenset[str], *, each: Each | None = None) -> Opened:
+def read_log(
+    disk: Disk, path: Path, known_types: frozenset[str], *, each: Each | None = None,
+    begin: Begin = lambda: None,
+) -> Opened:  # fmt: skip
     """The same verdict and events without changing anything: for those who are not the writer.
 
     ``torn`` tells what an opening would cut (its ``file`` is empty); ``size`` and ``next_seq``
@@ -117,7 +126,7 @@ def read_log(disk: Disk, path: Path, known_types: frozenset[str], *, each: Each 
     """
     with _told("read", path, disk):
         note = fault.read(disk, path)
-        return _judge(disk, path, None, known_types, each, note.seq if note else -1)
+        return _judge(disk, path, None, known_types, each, note.seq if note else -1, begin())
 
 
 @contextlib.contextmanager
@@ -133,11 +142,12 @@ def _told(what: str, path: Path, disk: Disk) -> Iterator[None]:
 
 
 def _judge(
-    disk: Disk, path: Path, file: LogFile | None, known: frozenset[str], each: Each | None, durable: int
-) -> Opened:
+    disk: Disk, path: Path, file: LogFile | None, known: frozenset[str], each: Each | None, durable: int,
+    start: Start | None,
+) -> Opened:  # fmt: skip
     events: list[Event] = []
     take = _Known(known, each or events.append)
-    found = survey(disk, path, durable=durable, each=take)
+    found = survey(disk, path, durable=durable, each=take, start=start)
     damage, torn = tuple(map(Damage.of, found.damage)), found.torn
     if damage:
         _show_rest(disk, path, take, damage[0].start, torn.start if torn else None, durable)

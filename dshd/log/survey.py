@@ -35,6 +35,15 @@ _START = b'{"seq":'
 _TRIES = 256
 
 
+@attrs.frozen(slots=True)
+class Start:
+    """Where reading begins: behind ``lines`` lines, ``offset`` bytes, all up to ``seq``."""
+
+    seq: int = -1
+    offset: int = 0
+    lines: int = 0
+
+
 @attrs.define(slots=True)
 class Region:
     """Bad bytes ``[start, end)``; the seqs ``first`` to ``last`` are not readable because of them.
@@ -84,16 +93,18 @@ class Damage:
 class Survey:
     """Feed it the lines in order; it remembers the regions and says which lines are good."""
 
-    def __init__(self, durable: int = -1) -> None:
-        """``durable``: all up to this seq is known to have been on disk (from a fault's note)."""
-        self.durable = durable
-        self.expected = 0
-        self.line = 1  # the number of the line that is being fed
-        self.end = 0  # of all that was fed
-        self.good_end = 0  # of the last good line
-        self.synced = durable  # the highest that a good line, or the note, tells of
+    def __init__(self, durable: int = -1, start: Start | None = None) -> None:
+        """``durable``: all up to this seq is known to have been on disk (from a fault's note).
+        ``start``: what comes before it is known to be good, and durable; it is not fed."""
+        begin = start or Start()
+        self.durable = max(durable, begin.seq)
+        self.expected = begin.seq + 1
+        self.line = begin.lines + 1  # the number of the line that is being fed
+        self.end = begin.offset  # of all that was fed
+        self.good_end = begin.offset  # of the last good line
+        self.synced = self.durable  # the highest that a good line, or the note, tells of
         self.regions: list[Region] = []
-        self._next_line = 1
+        self._next_line = begin.lines + 1
 
     def feed(self, offset: int, raw: bytes) -> tuple[int, Event] | None:
         """The good event that this line is or ends in, and the offset where it begins; else None."""

@@ -9,6 +9,7 @@ key that begins with ``~``:
 | an attrs object                           | ``{"~Name": [field, ...]}``     |
 | a tuple                                   | ``{"~": [...]}``                |
 | a `Table`: what it holds in memory        | ``{"~Table": [[key, value]]}``  |
+| `Rows`: what it holds in memory           | ``{"~Rows": [...]}``            |
 | a dict with other keys than plain strings | ``{"~dict": [[key, value]]}``   |
 
 `fingerprint` names the fold: what one version of it has frozen is for no other. Sans-IO but for that:
@@ -29,7 +30,7 @@ from typing import Any, Final
 import attrs
 
 from dshd import __version__
-from dshd.session.layer import Table
+from dshd.session.layer import Rows, Table
 from dshd.session.state import State
 from dshd.session.surface import Entry
 
@@ -73,6 +74,7 @@ _FREEZE: Final[dict[type, Callable[[Any], Any]]] = {
     list: lambda value: [freeze(item) for item in value],
     tuple: lambda value: {"~": [freeze(item) for item in value]},
     Table: lambda value: {"~Table": _pairs(value.hot().items())},
+    Rows: lambda value: {"~Rows": [freeze(item) for item in value.hot()]},
 }
 
 
@@ -114,6 +116,7 @@ def _thaw_table(inner: list[Any]) -> Table[Any, Any]:
 _THAW: Final[dict[str, Callable[[Any], Any]]] = {
     "~": lambda inner: tuple(map(_thaw, inner)),
     "~Table": _thaw_table,
+    "~Rows": lambda inner: Rows.of([_thaw(item) for item in inner]),
     "~dict": lambda inner: {_thaw(key): _thaw(item) for key, item in inner},
 }
 

@@ -127,6 +127,12 @@ class Rows(Generic[V]):
             yield from (self.cold[i] for i in range(self._base_len))
         yield from self._own
 
+    @classmethod
+    def of(cls, own: list[V]) -> Rows[V]:
+        rows: Rows[V] = cls()
+        rows._own = own
+        return rows
+
     def hot(self) -> list[V]:
         """The rows behind the cold ones, of rows without a base."""
         return self._own

@@ -1,10 +1,14 @@
 """From a directory on disk to a `Session`: reading, folding, and what is owed afterwards.
 
-Blocking parts run in a thread of the room's own limiter (not the log writers').
+`load` and `glance` begin at the checkpoint beside the log, if there is one that may be believed
+(`checkpoint`); `look` and `state_until` read the whole log, and so can tell whether a checkpoint, or
+what is held in memory, is right. Blocking parts run in a thread of the room's own limiter (not the log
+writers').
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +22,14 @@ from dshd.log.disk import Disk, LogFile, explained
 from dshd.model.blocks import Assembler
 from dshd.model.chunks import chunk_from_json
 from dshd.model.errors import ModelError
+from dshd.session import checkpoint
 from dshd.session import state as fold
+from dshd.session.checkpoint import Kept, Unfit
 from dshd.session.events import KNOWN_TYPES
 from dshd.session.session import Broken
 from dshd.session.state import Nonsense, State
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -29,7 +37,7 @@ class Loaded:
     """A log as found. ``file`` is None if it can't be driven; then ``broken`` says why.
 
     ``found``: clean, open-turn or torn, for `session/opened`. ``partial``: blocks that the open
-    step had streamed.
+    step had streamed. ``kept``: what is on disk besides the log.
     """
 
     state: State
@@ -38,15 +46,28 @@ class Loaded:
     broken: Broken | None
     partial: Sequence[Mapping[str, Any]]
     found: str
+    kept: Kept | None = None
 
 
 class Folder:
-    """Folds events as they are read; notes the first nonsense and the chunks of the open step."""
+    """Folds events as they are read; notes the first nonsense and the chunks of the open step.
 
-    def __init__(self) -> None:
+    ``kept``: where the checkpoint is, for `begin`."""
+
+    def __init__(self, kept: Kept | None = None) -> None:
         self.state = State()
+        self.kept = kept
         self.nonsense: str | None = None
         self._chunks: list[Event] = []
+
+    def begin(self) -> recovery.Start | None:
+        """Take the checkpoint's state, if there is one that fits."""
+        assert self.kept is not None
+        try:
+            self.state, self.kept = checkpoint.restore(self.kept.disk, self.kept.log)
+        except Unfit as unfit:
+            log.debug("%s: no checkpoint: %s", self.kept.log.parent.name, unfit)
+        return self.kept.start
 
     def take(self, event: Event) -> None:
         if self.nonsense is not None:
@@ -79,22 +100,32 @@ def load(disk: Disk, path: Path) -> Loaded:
     Raises a `DshError` when the file can't be read at all; a log that can be read but not driven
     comes back with ``broken``. Durability: what is returned is on disk (see `log.recovery`).
     """
-    folder = Folder()
-    file, opened = recovery.open_log(disk, path, KNOWN_TYPES, each=folder.take)
+    folder = Folder(Kept.nothing(disk, path))
+    file, opened = recovery.open_log(disk, path, KNOWN_TYPES, each=folder.take, begin=folder.begin)
     broken = why_broken(path.parent.name, folder, opened)
     if broken is not None and file is not None:
         file.close()
         file = None
     found = "torn" if opened.torn else ("open-turn" if folder.state.turn is not None else "clean")
-    return Loaded(folder.state, opened, file, broken, folder.partial(), found)
+    return Loaded(folder.state, opened, file, broken, folder.partial(), found, folder.kept)
 
 
 def look(disk: Disk, path: Path) -> Loaded:
-    """The same without changing anything, for those who only read."""
+    """The whole log without changing anything, for those who check."""
     folder = Folder()
-    opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take)
+    return _looked(folder, path, recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take))
+
+
+def glance(disk: Disk, path: Path) -> Loaded:
+    """The same, from the checkpoint on, for those who only want to know."""
+    folder = Folder(Kept.nothing(disk, path))
+    opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take, begin=folder.begin)
+    return _looked(folder, path, opened)
+
+
+def _looked(folder: Folder, path: Path, opened: recovery.Opened) -> Loaded:
     broken = why_broken(path.parent.name, folder, opened)
-    return Loaded(folder.state, opened, None, broken, folder.partial(), "clean")
+    return Loaded(folder.state, opened, None, broken, folder.partial(), "clean", folder.kept)
 
 
 def state_synced(file: LogFile, size: int) -> State:
