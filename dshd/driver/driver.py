@@ -170,7 +170,8 @@ class Driver:
         """
         if ending is None:
             return
-        ending = attrs.evolve(ending, partial=run.partial())
+        route = run.call.route if run.call is not None else None
+        ending = attrs.evolve(ending, partial=run.partial(), model=ending.model or route)
         with self._waiting_for_room():
             while self._owner.usable:
                 try:

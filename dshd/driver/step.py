@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from dshd.session.who import SYSTEM
 from dshd.tools import scheduler
 from dshd.tools.tool import Call, ToolContext, ToolOutput
 
+log = logging.getLogger(__name__)
+
 WAITS = {"RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider",
          "EMPTY_RESPONSE": "an empty answer"}  # fmt: skip
 
@@ -51,13 +54,14 @@ async def ask(run: Run, prepared: Prepared) -> Assembled:
         try:
             return await _attempt(run, prepared, attempt)
         except ModelError as error:
+            run.assembler = None  # nothing of a failed attempt reaches the answer
             failures += 1
             plan = _plan(run, prepared, error, failures)
             attempt += 1
             if isinstance(plan, retry.Quick):
                 await _wait(run, error, attempt, plan.delay_s)
-            elif error.code in RETRIED and routes:
-                prepared, failures = _fall_back(run, prepared, routes.pop(0)), 0
+            elif error.code in RETRIED and (other := _fall_back(run, prepared, routes)) is not None:
+                prepared, failures = other, 0
             else:
                 raise _final(error, plan) from None
             again = prepared
@@ -106,23 +110,32 @@ async def _wait(run: Run, error: ModelError, attempt: int, delay_s: float) -> No
     await trio.sleep(delay_s)
 
 
-def _fall_back(run: Run, prepared: Prepared, route: str) -> Prepared:
-    call = run.services.models.prepare_call(route)
+def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | None:
+    """The same request on the next route that can take it; ``routes`` are used up on the way."""
     request = prepared.request
-    run.call = call
-    return prepare(call, request.system, request.messages, request.tools, place=prepared.place)
+    while routes:
+        route = routes.pop(0)
+        try:
+            call = run.services.models.prepare_call(route)
+        except ModelError as error:
+            log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
+            continue
+        other = prepare(call, request.system, request.messages, request.tools, place=prepared.place)
+        if other.problem is None:
+            run.call = call
+            return other
+        log.warning("session %s: route %s is passed over: %s", run.state.id, route, other.problem)
+    return None
 
 
 def _sent(s: Scratch, run: Run, prepared: Prepared, attempt: int) -> None:
-    if prepared.problem is not None:
-        raise prepared.problem
     emit_request(s, prepared, run.turn, run.step, attempt)
 
 
 # --- the answer ----------------------------------------------------------------------------------
 
 
-async def keep(run: Run, prepared: Prepared, answer: Assembled) -> list[list[Call]]:
+async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
     """Write the answer down, with the first group's `tool/call`s; the groups of calls to run.
 
     Durability: both are on disk when it returns.
@@ -134,7 +147,7 @@ async def keep(run: Run, prepared: Prepared, answer: Assembled) -> list[list[Cal
         "turn": run.turn,
         "step": run.step,
         "content": content,
-        "model": prepared.call.route,
+        "model": run.call.route if run.call is not None else None,
         "usage": answer.usage,
     }
     if content:

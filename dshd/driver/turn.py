@@ -27,7 +27,7 @@ async def work(run: Run) -> Ending | None:
         run.step += 1
         run.notices = ()
         answer = await step.ask(run, prepared)
-        groups = await step.keep(run, prepared, answer)
+        groups = await step.keep(run, answer)
         await step.run_tools(run, groups)
         follows = await run.owner.record(lambda s: _after(s, run))
         if follows.ends:

@@ -79,7 +79,7 @@ class Folder:
             return
         if event.type == "assistant/chunk":
             self._chunks.append(event)
-        elif event.type in ("assistant/message", "request/sent", "turn/end"):
+        elif event.type in ("assistant/message", "request/sent", "llm/retry", "turn/end"):
             self._chunks.clear()
 
     def partial(self) -> list[dict[str, Any]]:
