@@ -167,6 +167,8 @@ class World:
         self.requests: list[bytes] = []
         self.told: dict[str, list[bytes]] = {}
         self.resets: list[tuple[str, int]] = []
+        self.models = ScriptedModels(self)
+        self.route: Any = None  # other models than the scripted ones
         self.clock_offset = 0
         self.gate, self.quick, self.look = Gate(), Quick(), Look()
         self.tools = InlineTools([self.gate, self.quick, self.look])
@@ -179,7 +181,7 @@ class World:
 
     def services(self) -> Services:
         return Services(
-            models=ScriptedModels(self),
+            models=self.route or self.models,
             tools=self.tools,
             spawner=None,
             plugins=self.plugins,
