@@ -107,6 +107,7 @@ class Driver:
         except DshError as error:
             log.warning("session %s: the driver stops: %s", self._owner.state.id, error)
         finally:
+            self.work = None  # a stop at once leaves it; nobody is to cancel it any more
             self.phase.on("done")
         self.poke()
         self._owner.rested()
