@@ -39,7 +39,10 @@ class Turn:
 
 
 class Oracle:
-    def __init__(self) -> None:
+    """``since``: the seq at which the daemon that lives now has started."""
+
+    def __init__(self, since: int = 0) -> None:
+        self.since = since
         self.queues: dict[str, list[str]] = {q: [] for q in QUEUES}
         self.messages: dict[str, Any] = {}
         self.state: dict[str, str] = {}
@@ -251,9 +254,6 @@ class Oracle:
         self.parked, self.crashes = None, 0
         self.woken = bool(self.queues["next-turn"])
 
-    def opened(self, event: Any, data: Any) -> None:
-        self.going_on = False  # nobody who ran goes on by itself after a start
-
     def close(self, event: Any, data: Any) -> None:
         self.need(self.turn is None, "closed while a turn runs")
         self.need(not any(self.queues.values()), "closed while messages wait")
@@ -298,7 +298,9 @@ class Oracle:
         self.turn, self.resume = None, turn.number if data.get("resume") else None
         self.crashes = self.crashes + 1 if data.get("recovery") else 0
         self.park_at_end(turn, data)
-        self.going_on = not data.get("recovery") and not self.parked and bool(self.queues["next-turn"])
+        # a driver that runs goes on with whatever is there; one that was stopped or killed doesn't
+        lives = event.seq >= self.since and not data.get("recovery")
+        self.going_on = lives and not self.parked and bool(self.queues["next-turn"])
 
     def dies_by_abort(self, turn: Turn, id: str) -> bool:
         if turn.abort == "clear" or id == turn.opener:
@@ -392,7 +394,6 @@ def text_of(message: Any) -> str:
 HANDLERS: dict[str, Any] = {
     "session/header": Oracle.head,
     "session/changed": Oracle.changed,
-    "session/opened": Oracle.opened,
     "session/closed": Oracle.close,
     "session/reopened": Oracle.reopen,
     "inbox/spliced": Oracle.spliced,

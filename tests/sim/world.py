@@ -38,6 +38,7 @@ STATE = Path("/state")
 START_MS = 1_796_040_000_000
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 RESERVE = 4096
+MOST_LINES = 3000  # no plan asks for so many
 
 
 class Simulated(Exception):
@@ -77,15 +78,18 @@ class Past:
 
 def clone(disk: MemoryDisk) -> MemoryDisk:
     """The same disk with its page cache, nothing open: what a killed process leaves."""
-    files: dict[int, _File] = {}
+    made: dict[int, Any] = {}  # {inode: its copy}
 
     def node(n: Any) -> Any:
-        if isinstance(n, _Directory):
-            return _Directory(n.inode, {k: node(v) for k, v in n.names.items()},
-                              {k: node(v) for k, v in n.durable.items()})  # fmt: skip
-        if n.inode not in files:
-            files[n.inode] = _File(n.inode, bytearray(n.cache), bytearray(n.durable), list(n.dirty), n.links)
-        return files[n.inode]
+        if n.inode in made:
+            return made[n.inode]
+        if isinstance(n, _File):
+            made[n.inode] = _File(n.inode, bytearray(n.cache), bytearray(n.durable), list(n.dirty), n.links)
+            return made[n.inode]
+        made[n.inode] = copy = _Directory(n.inode)
+        copy.names = {name: node(child) for name, child in n.names.items()}
+        copy.durable = {name: node(child) for name, child in n.durable.items()}
+        return copy
 
     other = MemoryDisk()
     other.calls.root = node(disk.calls.root)
@@ -295,6 +299,7 @@ class Life:
         self.draining = False
         self.running: set[tuple[str, str]] = set()
         self.followed: set[str] = set()
+        self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
         self.pauses: list[float] = []
         self._death: dict[str, Any] | None = None
         self._nursery: trio.Nursery | None = None
@@ -400,6 +405,9 @@ class Life:
         if first != len(told):
             self._catch_up(id, first)
         self.followed.add(id)
+        if len(told) > MOST_LINES:
+            self.find(f"{id} runs away: {len(told)} lines")
+            self.die()
         told.extend(lines)
         for n in range(len(told), first, -1):
             if is_now(told[n - 1]):
