@@ -125,6 +125,8 @@ class Fake:
             return self.hello
         if method in self.during:
             self.during[method](peer, params)
+        if method not in self.answers:
+            raise Refuse("INTERNAL", f"this fake has no answer to {method}")
         answer = self.answers[method]
         if isinstance(answer, list):
             answer = answer.pop(0)

@@ -55,6 +55,15 @@ MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
     "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
 }  # fmt: skip
+UNDONE: Json = {
+    "type": "undone", "exit": 0, "session": "s4h8w2c1", "name": "api", "cause": "clear", "at": 0, "by": {},
+    "messages": [message()],
+}  # fmt: skip
+WOULD: Json = {
+    "type": "would", "exit": 0, "would": "join-turn", "session": "s4h8w2c1", "name": "api", "turn": 12,
+    "message": None, "state": None, "queue": "next-step", "position": 1, "due_at": None, "expires_at": None,
+    "redirected": False, "created": False, "reopened": False, "released": 0, "superseded": [], "error": None,
+}  # fmt: skip
 QUEUE: Json = {"type": "queue", "session": SESSION, "messages": [message(17), message(18, verb="inject")]}
 WHY: Json = {
     "type": "why", "message": "s4h8w2c1.17", "session": "s4h8w2c1", "state": "pending",
@@ -74,7 +83,7 @@ ANSWERS: Json = {
     "session.fsck": {"type": "fsck", "exit": 0, "sessions": [FSCK]},
     "queue.ls": QUEUE, "queue.show": message(), "queue.edit": message(), "queue.first": QUEUE,
     "queue.last": QUEUE, "queue.promote": QUEUE, "queue.demote": QUEUE, "queue.rm": QUEUE,
-    "queue.clear": QUEUE,
+    "queue.clear": QUEUE, "queue.undo": UNDONE,
     "message.show": message(), "message.why": WHY, "answer.show": RESULT,
     "model.list": {"type": "models", "models": [MODEL], "default": "fast"},
     "log.follow": {"type": "following", "session": "s4h8w2c1", "head": 412},
@@ -91,7 +100,9 @@ EVERY = [
     ("queue show s4h8w2c1.17", ["message"]), ("queue edit s4h8w2c1.17 new text", ["message"]),
     ("queue first s4h8w2c1.17", ["queue"]), ("queue last s4h8w2c1.17", ["queue"]),
     ("queue promote s4h8w2c1.17", ["queue"]), ("queue demote s4h8w2c1.17", ["queue"]),
-    ("queue rm s4h8w2c1.17", ["queue"]), ("queue clear", ["queue"]), ("message s4h8w2c1.17", ["message"]),
+    ("queue rm s4h8w2c1.17", ["queue"]), ("queue clear", ["queue"]),
+    ("queue undo", ["undone"]), ("steer --dry-run x", ["would"]),
+    ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
     ("models", ["model"]),
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
@@ -113,6 +124,8 @@ def test_every_object_is_as_its_schema_says_and_the_last_one_has_exit(
     line: str, types: list[str], dshctl: Dshctl, fake: Fake
 ) -> None:
     fake.answers = json.loads(json.dumps(ANSWERS))
+    if "--dry-run" in line:
+        fake.answers["session.send"] = WOULD
     if line == "wake --all":
         fake.answers["session.wake"] = {"type": "woken", "exit": 0, "sessions": [WOKEN, WOKEN]}
     fake.during["log.read"] = lambda peer, _: peer.notify(

@@ -87,10 +87,14 @@ def test_an_endless_pipe_ends_in_an_error_and_bounded_memory() -> None:
 
 
 def test_megabytes_come_through_stdin(dshctl: Dshctl, fake: Fake) -> None:
-    fake.answers["session.send"] = RECEIPT
+    """What is too long for one line is put before the send, in pieces."""
+    fake.answers |= {"session.send": RECEIPT, "attachment.put": {"upload": "u1"}}
     big = b"line of text\n" * 300_000
     assert dshctl("followup", stdin=big).code == 0
-    assert fake.params("session.send")[0]["text"] == big.decode()
+    pieces = fake.params("attachment.put")
+    assert "".join(piece["text"] for piece in pieces) == big.decode()
+    assert [piece.get("upload") for piece in pieces] == [None] + ["u1"] * (len(pieces) - 1)
+    assert fake.params("session.send")[0]["content"] == [{"type": "text", "upload": "u1"}]
 
 
 def test_an_inherited_pipe_that_never_ends_does_not_hang_a_send(dshctl: Dshctl, fake: Fake) -> None:
