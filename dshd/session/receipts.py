@@ -56,11 +56,16 @@ class Receipt:
     requeues: int = 0
     superseded: tuple[str, ...] = ()
 
-    def to(self, state: str, *, at: int, seq: int, by: Any = None, **changes: Any) -> Receipt:
-        """The receipt after one more step of its way; raises `IllegalTransition`."""
+    def to(
+        self, state: str, *, at: int, seq: int, by: Any = None, cause: str | None = None, **changes: Any
+    ) -> Receipt:
+        """The receipt after one more step of its way; raises `IllegalTransition`. ``cause``: of the
+        splice that brought it back to a queue."""
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"{self.message.id}: {self.state} -> {state} at seq {seq}")
         stop = {"state": state, "at": at, "seq": seq, "by": by}
+        if cause is not None:
+            stop["cause"] = cause
         stop.update({k: changes[k] for k in ("turn", "step", "outcome") if changes.get(k) is not None})
         return attrs.evolve(self, state=state, way=(*self.way, stop), **changes)
 

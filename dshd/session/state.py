@@ -291,7 +291,7 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
     anew = {"turn": None, "step": None, "outcome": None} if cause == "undo" else {}
     failed = cause in ("requeue", "hold") and not moved and event.data.get("failed", False)
     state.receipts[message.id] = receipt.to(
-        target, at=event.time, seq=event.seq, by=by, message=message, queue=queue,
+        target, at=event.time, seq=event.seq, by=by, cause=cause, message=message, queue=queue,
         requeues=receipt.requeues + failed, **anew,
     )  # fmt: skip
     _attached(state, message)
