@@ -25,7 +25,7 @@ from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
 from dshd.driver.port import Owner, Services
 from dshd.driver.run import Run
-from dshd.errors import DshError, NoSpace, one_line
+from dshd.errors import DshError, Faulted, NoSpace, Stalled, one_line
 from dshd.model.errors import ModelError
 from dshd.session import inbox
 from dshd.session.closing import Ending, close_turn
@@ -123,9 +123,7 @@ class Driver:
             notices=(opened.notice,) if opened.notice else (),
         )  # fmt: skip
         self._heed_abort(work)
-        ending: Ending | None = Ending(reason="interrupted", cause="shutdown")
-        with work.scope:
-            ending = await self._guarded(run)
+        ending = await self._guarded(run)
         try:
             await self._close(run, _by_cause(work, ending))
         finally:
@@ -148,14 +146,15 @@ class Driver:
                         return None
 
     async def _guarded(self, run: Run) -> Ending | None:
-        """The work, with every failure turned into the way the turn ends."""
+        """The work in its scope, with every failure turned into the way the turn ends."""
+        ending: Ending | None = Ending(reason="interrupted", cause="shutdown")
         try:
-            return await turn.work(run)
+            with run.work.scope:
+                ending = await turn.work(run)
+            return ending
         except ModelError as error:
-            return Ending(reason="error", error=error.to_json(), model=run.call.route if run.call else None)
-        except NoSpace as error:
-            return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
-        except DshError as error:
+            return Ending(reason="error", error=error.to_json())
+        except (NoSpace, Faulted, Stalled) as error:
             return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
         except Exception as error:
             log.exception("session %s: turn %d failed", self._owner.state.id, run.turn)

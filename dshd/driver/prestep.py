@@ -138,10 +138,7 @@ def _with_id(s: Scratch, message: Json) -> dict[str, Any]:
     """A message as it enters; one that a plugin or we added gets its id now."""
     if message.get("id"):
         return dict(message)
-    source = dict(message.get("source") or {"kind": "plugin"})
-    if source.get("kind") == "user":
-        source["kind"] = "plugin"
-    return {**message, "id": s.take_id(), "source": source}
+    return {"id": s.take_id(), **message, "created": s.now}
 
 
 def _refuse(s: Scratch, verdict: Verdict) -> None:

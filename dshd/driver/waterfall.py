@@ -1,22 +1,28 @@
 """The pre-step chain: plugins in order, each of which may pass on, rewrite, reject or defer.
 
 The outcome is a value; nothing here touches the log. A plugin that leaves a claimed message out
-has rejected it; one it adds is a new message of kind ``plugin``. One that raises ends the turn
-with an error (`PLUGIN`), never as a pass.
+has rejected it. Of a claimed message it can rewrite the content and nothing else; a message it
+adds is a new one of kind ``plugin``, which gets its id when it enters. A plugin that raises, or
+answers what can't be used, ends the turn with an error (`PLUGIN`), never as a pass.
+
+What a plugin is given is its own copy: changing it in place changes nothing but its answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
-from dshd.errors import one_line
+from dshd.errors import Invalid, one_line
+from dshd.log.codec import lossless
 from dshd.model.errors import ModelError
 from dshd.plugins import Defer, PreStep, Reject
 
-LEAST_DEFERRED_S = 1.0
+LEAST_DEFERRED_S: Final = 1.0
+MOST_DEFERRED_S: Final = 366 * 86400.0
 
 
 @attrs.frozen(slots=True)
@@ -38,7 +44,11 @@ async def run_chain(plugins: Sequence[Any], proposal: PreStep) -> Verdict:
     verdict = Verdict(tuple(proposal.messages))
     for plugin in plugins:
         asked = attrs.evolve(proposal, messages=verdict.messages)
-        verdict = _merge(verdict, plugin.name, asked, await _ask(plugin, asked))
+        answer = await _ask(plugin, attrs.evolve(asked, messages=_copy(asked.messages)))
+        try:
+            verdict = _merge(verdict, plugin.name, asked, answer)
+        except (Invalid, TypeError, ValueError) as error:
+            raise ModelError("PLUGIN", f"plugin {plugin.name} gave {one_line(error)}") from error
         if verdict.whole or verdict.deferred:
             break
     return verdict
@@ -54,15 +64,24 @@ async def _ask(plugin: Any, proposal: PreStep) -> PreStep | Reject | Defer:
     return answer
 
 
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return type(value)(map(_copy, value)) if isinstance(value, list | tuple) else value
+
+
 def _merge(so_far: Verdict, name: str, asked: PreStep, answer: PreStep | Reject | Defer) -> Verdict:
     if isinstance(answer, Defer):
-        return attrs.evolve(so_far, deferred=(name, answer.reason, max(LEAST_DEFERRED_S, answer.seconds)))
+        return attrs.evolve(so_far, deferred=(name, str(answer.reason), _seconds(answer.seconds)))
     if isinstance(answer, PreStep):
         return _passed(so_far, name, asked, answer)
-    gone = [m for m in asked.messages if answer.messages is None or m.get("id") in answer.messages]
+    named = None if answer.messages is None else set(answer.messages)
+    gone = [m for m in asked.messages if named is None or m.get("id") in named]
+    if named is not None and not gone:
+        return so_far
     left = tuple(m for m in asked.messages if m not in gone)
-    rejected = (*so_far.rejected, (name, answer.reason, _ids(gone)))
-    return attrs.evolve(so_far, messages=left, rejected=rejected, whole=answer.messages is None)
+    rejected = (*so_far.rejected, (name, str(answer.reason), _ids(gone)))
+    return attrs.evolve(so_far, messages=left, rejected=rejected, whole=named is None)
 
 
 def _ids(messages: Iterable[Any]) -> tuple[str, ...]:
@@ -71,7 +90,35 @@ def _ids(messages: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _passed(so_far: Verdict, name: str, asked: PreStep, answer: PreStep) -> Verdict:
-    kept = {m.get("id") for m in answer.messages}
-    dropped = _ids(m for m in asked.messages if m.get("id") not in kept)
+    claimed = {m["id"]: m for m in asked.messages if m.get("id")}
+    passed = tuple(_message(m, name, claimed) for m in answer.messages)
+    kept = _ids(passed)
+    if len(kept) != len(set(kept)):
+        raise ValueError("one message twice")
+    dropped = tuple(id for id in claimed if id not in kept)
     rejected = so_far.rejected + (((name, "left out by the plugin", dropped),) if dropped else ())
-    return attrs.evolve(so_far, messages=tuple(answer.messages), rejected=rejected)
+    return attrs.evolve(so_far, messages=passed, rejected=rejected)
+
+
+def _message(given: Any, name: str, claimed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a plugin passed on, as far as it is its to say."""
+    if not isinstance(given, dict):
+        raise TypeError("a message that is no object")
+    content = lossless(given.get("content"))
+    if not content or not isinstance(content, list) or not all(map(_is_block, content)):
+        raise ValueError("a message without a list of content blocks")
+    if (known := claimed.get(str(given.get("id")))) is not None:
+        return {**known, "content": content}
+    source = lossless(given.get("source") or {})
+    origin = {"via": name, **(source if isinstance(source, dict) else {}), "kind": "plugin"}
+    return {"role": "user", "content": content, "source": origin, "wake": False, "verb": "inject"}
+
+
+def _is_block(block: Any) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("type"), str)
+
+
+def _seconds(seconds: Any) -> float:
+    if not math.isfinite(seconds):
+        raise ValueError(f"{seconds} s to wait")
+    return float(min(max(LEAST_DEFERRED_S, seconds), MOST_DEFERRED_S))
