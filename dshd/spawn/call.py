@@ -32,10 +32,12 @@ class SpawnerLost(SpawnFailed):
 
 
 class Call:
-    """Owns the socket (close it with `close`). ``pid`` is the supervisor's."""
+    """Owns the socket (close it with `close`). ``pid`` is the supervisor's, ``spawner`` its parent's. When
+    one call is over, it may `begin` another if the last frame said so."""
 
-    def __init__(self, pid: int, sock: socket.socket) -> None:
+    def __init__(self, pid: int, sock: socket.socket, spawner: int) -> None:
         self.pid = pid
+        self.spawner = spawner
         self._sock = sock
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         self._decoder = Decoder()
@@ -61,6 +63,7 @@ class Call:
 
     async def begin(self, frame: bytes) -> None:
         """Send the request, and wait until its supervisor is about to start the command."""
+        self._sent = self._started = False
         with contextlib.suppress(trio.BrokenResourceError):  # the reason is in what can be read
             await self._stream.send_all(frame)
         self._sent = True

@@ -155,15 +155,22 @@ class Spawner:
         call = await self._pool.take()
         self._calls[call.pid] = label
         try:
-            return await self._drive(call, frame, request)
+            reply = await self._drive(call, frame, request)
         except trio.Cancelled:
             with trio.move_on_after(request.grace + 2 * END_LIMIT + 1, shield=True):
                 self._note(await self._stop(call, request.grace), label)
+            call.close()
+            raise
+        except BaseException:
+            call.close()
             raise
         finally:
-            call.close()
             del self._calls[call.pid]
-            self._pool.want()
+        if reply[0].get("again"):
+            self._pool.give_back(call)
+        else:
+            call.close()
+        return reply
 
     async def _drive(self, call: Call, frame: bytes, request: Request) -> Frame:
         """To the last frame. The supervisor keeps the time limit; ours is for one that doesn't answer."""

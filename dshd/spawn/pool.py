@@ -26,6 +26,7 @@ from dshd.spawn.protocol import MORE, NO_PROCESS, receive_supervisor
 log = logging.getLogger(__name__)
 
 START_LIMIT = 10.0  # s for the spawner to fork, and for a supervisor to begin
+MOST_IDLE = 3  # supervisors that are kept waiting
 CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
 
 
@@ -35,7 +36,7 @@ class Pool:
     def __init__(self, handle: SpawnerHandle) -> None:
         self.handle = handle
         self.pids = {handle.pid}
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[Call] = deque()  # the last used, and so warmest, at the right
         self._asked = 0  # for how many supervisors we wait
         self._lock = trio.Lock()
         self._closed = False
@@ -46,10 +47,17 @@ class Pool:
             while True:
                 self._collect()
                 while self._waiting:
-                    if not (call := self._waiting.popleft()).is_over:
+                    if not (call := self._waiting.pop()).is_over:
                         return call
                     call.close()
                 await self._more()
+
+    def give_back(self, call: Call) -> None:
+        """A supervisor whose call is over, for the next."""
+        if self._closed or len(self._waiting) + self._asked >= MOST_IDLE or call.spawner != self.handle.pid:
+            call.close()
+        else:
+            self._waiting.append(call)
 
     def want(self) -> None:
         """Have one ready for the next call. Costs a system call; the fork happens elsewhere."""
@@ -98,7 +106,7 @@ class Pool:
                 found = ""
             if not isinstance(found, str):
                 self._asked -= 1
-                self._waiting.append(Call(*found))
+                self._waiting.appendleft(Call(*found, self.handle.pid))
             elif found.startswith(NO_PROCESS):
                 self._asked -= 1
                 raise SpawnFailed(found)

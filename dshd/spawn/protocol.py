@@ -9,8 +9,9 @@ JSON's ``blobs`` (a list of lengths) add up to.
     daemon -> supervisor   the request (stdin as blob), then at most one frame ``{"stop": true}``;
                            closing the socket means the same
     supervisor -> daemon   ``{"supervisor": pid}`` before the command is started, then one of
-                           ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``;
-                           the spawner writes the latter, with ``lost``, for one that was killed
+                           ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``,
+                           with ``"again": true`` if it takes another call; the spawner writes the
+                           latter, with ``"lost": true``, for one that was killed
 
 Strings may hold surrogate escapes: argv and environment are bytes to the kernel.
 """

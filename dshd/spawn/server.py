@@ -29,6 +29,7 @@ from dshd.spawn.protocol import NO_PROCESS, encode, send_supervisor
 
 POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
 STRAY_LIMIT = 2.0  # s to end what a killed supervisor left
+BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # ignored, and restored by subprocess
 LAST_LIMIT = 6.0  # s to wait for supervisors when the daemon is gone; longer than a call takes to end
 
 
@@ -60,6 +61,9 @@ def settle(sock: socket.socket) -> None:
     kernel.rename("dshd-spawn")
     kernel.guard_memory()
     kernel.become_subreaper()
+    for number in signal.valid_signals():
+        if signal.getsignal(number) == signal.SIG_IGN and number not in BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)  # or it would stay ignored in every tool
 
 
 def close_all_but(sock: socket.socket) -> None:

@@ -1,11 +1,13 @@
 """One process per call: it starts the command, reads what it prints, and ends the whole tree.
 
-It is forked by the spawner, single-threaded, and lives as long as its call. Being the subreaper of
+It is forked by the spawner, single-threaded, and serves one call at a time. Being the subreaper of
 everything the command starts, it needs no trust in anybody below it: sessions, double forks and ignored
 signals change nothing about who their ancestor is. It ends its tree when the main process ends, when
 time is up, when the daemon says stop, when the daemon's end of the socket closes, and when the spawner
-dies (parent-death signal). The command's main process has a parent-death signal on the supervisor; of
-what else a killed supervisor leaves, the spawner takes care.
+dies (parent-death signal). Of what a killed supervisor leaves, the spawner takes care.
+
+A call is answered when nothing is left below, so the same process can take the next one: a fresh fork
+would cost 3 ms of page faults. One that had to give up on somebody, or was stopped, takes no other.
 
 The output is read here and not in the daemon: a tool that prints as fast as it can costs the daemon
 nothing, and a busy daemon doesn't hold up a tool.
@@ -24,46 +26,56 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
-from dshd.spawn import child as child_side
 from dshd.spawn import kernel, lifecycle
-from dshd.spawn.child import DEAF_TO, PIECE, Child, fork, why_not_started
+from dshd.spawn.command import NotStarted, start
 from dshd.spawn.output import Output
 from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode
 
 ORPHANED = signal.SIGUSR1  # our parent-death signal; also what the spawner sends before it leaves
+DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 KILL_EVERY = 0.02  # s between passes
+PIECE = 256 * 1024  # bytes read at once
 SMALL_PIPE, WIDE_PIPE = 64 * 1024, 1024 * 1024  # bytes; the first is what the kernel gives
 PATIENCE = 10.0  # s for the daemon to say what it wants
 
 
 def main(sock: socket.socket, spawner: int) -> None:
-    """The supervisor's whole life. Returns when everything below it is gone (or reported)."""
+    """The supervisor's whole life. Returns when nothing is left below it (or that was reported)."""
     wake = wake_on_signals(ORPHANED)
     kernel.become_subreaper()
     kernel.rename("dshd-call")
-    child = fork(sock)
-    warm_up()
-    if not kernel.die_with(spawner, ORPHANED) or not (first := wait_for_call(sock, wake, spawner)):
+    if not kernel.die_with(spawner, ORPHANED):
         return
+    warm_up(wake, spawner)
+    again = True
+    while again and (piece := wait_for_call(sock, wake, spawner)):
+        again = serve(sock, piece, wake, spawner)
+
+
+def warm_up(wake: int, spawner: int) -> None:
+    """Serve a call while nobody waits: after a fork the first touch of every page costs."""
+    request = Request(
+        argv=["/bin/true"], cwd="/", env=dict(os.environ), timeout=5, grace=0, head=1, tail=1, spill=None
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs, contextlib.suppress(Exception):
+        ours.sendall(encode(dataclasses.asdict(request)))
+        serve(theirs, theirs.recv(PIECE), wake, spawner)
+
+
+def serve(sock: socket.socket, piece: bytes, wake: int, spawner: int) -> bool:
+    """One call, of whose request ``piece`` is the beginning. Returns whether there may be another."""
+    if (request := read_request(sock, piece)) is None:
+        return False
+    sock.sendall(encode({"supervisor": os.getpid()}))
+    supervisor = Supervisor(Request(**request[0]), sock, wake, spawner)
     try:
-        if (request := read_request(sock, first)) is None:
-            answer(sock, encode({"failed": "it was stopped before it began"}))
-        else:
-            sock.sendall(encode({"supervisor": os.getpid()}))
-            supervisor = Supervisor(Request(**request[0][0]), sock, wake, spawner)
-            answer(sock, supervisor.run(child, *request))
+        last = supervisor.run(request[1])
     except Exception:
         answer(sock, encode({"failed": traceback.format_exc()[-4000:]}))
         raise
-
-
-def warm_up() -> None:
-    """Do once what a call does, while nobody waits: after a fork the first touch of every page costs."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.sendall(encode(dataclasses.asdict(child_side.sample())))
-        if (request := read_request(theirs, theirs.recv(PIECE))) is not None:
-            Supervisor(Request(**request[0][0]), theirs, -1, os.getppid()).report()
+    answer(sock, last)
+    return supervisor.again
 
 
 def wait_for_call(sock: socket.socket, wake: int, spawner: int) -> bytes:
@@ -86,26 +98,24 @@ def answer(sock: socket.socket, frame: bytes) -> None:
         sock.sendall(frame)
 
 
-def read_request(sock: socket.socket, piece: bytes) -> tuple[Frame, bytes] | None:
-    """The first frame, and the same as bytes; None if the daemon went away before it was complete, or
-    has changed its mind."""
-    decoder, data = Decoder(), bytearray()
+def read_request(sock: socket.socket, piece: bytes) -> Frame | None:
+    """A whole frame, of which ``piece`` is the beginning; None if the daemon went away before it was
+    complete, or has changed its mind."""
+    decoder = Decoder()
     sock.settimeout(PATIENCE)
     while piece:
-        data += piece
         if frames := decoder.feed(piece):
-            return (frames[0], bytes(data)) if len(frames) == 1 else None
+            return frames[0] if len(frames) == 1 else None
         piece = sock.recv(PIECE)
     return None
 
 
 def wake_on_signals(*also: signal.Signals) -> int:
-    """A descriptor that becomes readable when a child ends or one of ``also`` arrives."""
+    """A descriptor that becomes readable when a child ends or one of ``also`` arrives. Nothing is
+    ignored but what is meant to be: ignored signals stay ignored in what we execute."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for signum in DEAF_TO:
-        signal.signal(signum, signal.SIG_IGN)
-    for signum in (signal.SIGCHLD, *also):
+    for signum in (*DEAF_TO, *also, signal.SIGCHLD):
         signal.signal(signum, lambda *_: None)
     return read
 
@@ -120,8 +130,6 @@ class Supervisor:
         self.state: lifecycle.State = "running"
         self.cause = ""
         self.status: int | None = None
-        self.starting = True  # the child is not the command yet, and deaf to SIGTERM like us
-        self.error = b""
         self.left = 0
         self.survivors: list[int] = []
         self.out = Output(request.head, request.tail, request.spill)
@@ -135,33 +143,33 @@ class Supervisor:
         self.duration = 0.0
         self.deadline = self.began + request.timeout if request.timeout is not None else None
 
-    def run(self, child: Child, request: Frame, raw: bytes) -> bytes:
+    @property
+    def again(self) -> bool:
+        """Whether this process may take another call: nothing is below it, and nobody said stop."""
+        return self.cause in ("", "exit", "timeout") and not self.survivors
+
+    def run(self, blobs: list[bytes]) -> bytes:
         """Start it, and on until the table says done. Returns the last frame."""
         self._watch(self._wake, self._on_wake)
         self.sock.setblocking(False)
         self._watch(self.sock.fileno(), self._on_control)
-        self.main = self._start(child, request[1], raw).pid
+        try:
+            self._start(blobs[0] if blobs else None)
+        except NotStarted as failed:
+            return encode({"failed": str(failed), "again": self.again})
         while self.state != "done":
             for fd, _ in self._poll.poll(self._wait_ms()):
                 if fd in self._watched:
                     self._watched[fd](fd)
             self._advance()
-        self.out.close()
-        return self.report()
+        return self._report()
 
-    # -- starting
-
-    def _start(self, child: Child, blobs: list[bytes], raw: bytes) -> Child:
-        stdin = blobs[0] if blobs else None
-        try:
-            child.send(raw, stdin)
-        except BrokenPipeError:  # somebody killed it while it waited
-            child = fork()
-            child.send(raw, stdin)
-        self._watch_pipe(child.out, self.out)
-        self._watch_pipe(child.err, self.err)
-        self._watch(child.failure, self._on_failure)
-        return child
+    def _start(self, stdin: bytes | None) -> None:
+        started = start(self.request, stdin)
+        self.main = started.pid
+        self._watch_pipe(started.out, self.out)
+        if started.err is not None:
+            self._watch_pipe(started.err, self.err)
 
     # -- what can happen
 
@@ -194,14 +202,6 @@ class Supervisor:
             self._unwatch(fd)
         self._end("stop" if data else "orphaned")
 
-    def _on_failure(self, fd: int) -> None:
-        data = os.read(fd, 4096)
-        self.error += data
-        if not data:
-            self.starting = False
-            self._unwatch(fd)
-            os.close(fd)
-
     def _on_output(self, fd: int) -> None:
         self._read(fd)
 
@@ -216,10 +216,13 @@ class Supervisor:
             if len(data) == SMALL_PIPE:
                 widen(fd)
             return True
+        self._close(fd)
+        return False
+
+    def _close(self, fd: int) -> None:
         self._unwatch(fd)
         del self._pipes[fd]
         os.close(fd)
-        return False
 
     # -- the table's engine
 
@@ -273,7 +276,7 @@ class Supervisor:
         below = kernel.freeze(os.getpid())
         self.left = len(below.keys() - {self.main})
         told = below.keys() - ({self.main} if self.request.wrapper else set())
-        kernel.send(told, signal.SIGKILL if self.starting else signal.SIGTERM)
+        kernel.send(told, signal.SIGTERM)
         kernel.send(below, signal.SIGCONT)
 
     def _enter_killing(self) -> None:
@@ -289,13 +292,13 @@ class Supervisor:
         self._go(lifecycle.step(self.state, "drained"))
 
     def _enter_done(self) -> None:
-        self.deadline = None
+        for fd in list(self._pipes):
+            self._close(fd)
+        self.out.close()
 
     # -- reporting
 
-    def report(self) -> bytes:
-        if self.error:
-            return encode({"failed": why_not_started(self.request, self.error)})
+    def _report(self) -> bytes:
         spill = self.out.spill
         done = Done(
             cause=self.cause,
@@ -309,7 +312,7 @@ class Supervisor:
             left=self.left,
         )
         blobs = [self.out.head, self.out.tail, self.err.head + self.err.tail]
-        return encode({"done": dataclasses.asdict(done)}, blobs)
+        return encode({"done": dataclasses.asdict(done), "again": self.again}, blobs)
 
 
 def widen(fd: int) -> None:

@@ -223,12 +223,10 @@ async def test_a_cancel_while_the_supervisor_is_stopped_still_ends_the_tree(
     assert await gone(tree.alive(), WITHIN) == set()
 
 
-@pytest.mark.parametrize("name", ["dshd-call", "dshd-wait"])
 @pytest.mark.parametrize("pause", [0.0, 0.2])
-async def test_a_helper_killed_while_it_waits_is_passed_over(tree: Tree, name: str, pause: float) -> None:
+async def test_a_supervisor_killed_while_it_waits_is_passed_over(tree: Tree, pause: float) -> None:
     await tree.sh("true")
-    await until(lambda: set(below(tree.spawner.pid)) == {"dshd-call", "dshd-wait"}, 3)
-    for pid in below(tree.spawner.pid)[name]:
+    for pid in await settled(tree):
         os.kill(pid, signal.SIGKILL)
     await trio.sleep(pause)
     assert (await tree.sh("echo fine")).head == b"fine\n"
@@ -236,10 +234,15 @@ async def test_a_helper_killed_while_it_waits_is_passed_over(tree: Tree, name: s
 
 async def test_an_idle_daemon_s_spawner_that_is_killed_leaves_nothing(tree: Tree) -> None:
     await tree.sh("true")
-    await until(lambda: set(below(tree.spawner.pid)) == {"dshd-call", "dshd-wait"}, 3)
-    helpers = {pid for pids in below(tree.spawner.pid).values() for pid in pids}
+    helpers = set(await settled(tree))
     os.kill(tree.spawner.pid, signal.SIGKILL)
     assert await gone(helpers, WITHIN) == set()
+
+
+async def settled(tree: Tree) -> list[int]:
+    """The idle spawner's supervisor."""
+    await until(lambda: len(below(tree.spawner.pid).get("dshd-call", [])) == 1, 3)
+    return below(tree.spawner.pid)["dshd-call"]
 
 
 async def test_helpers_can_be_told_from_the_daemon_in_ps(daemon: Daemon, tree: Tree) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import trio
 
 from dshd.spawn import kernel
+from dshd.spawn.pool import MOST_IDLE
 from tests.spawn.helpers import Tree, below, name_of, until
 
 IGNORES_TERM = "trap '' TERM HUP INT; while :; do sleep 0.05; done"
@@ -175,13 +175,42 @@ def zombies_below(root: int) -> list[int]:
 
 async def test_an_idle_spawner_keeps_one_spare_and_nothing_else(tree: Tree) -> None:
     await tree.sh("sleep 0.01 & true")
-    idle = {"dshd-call": 1, "dshd-wait": 1}
-    await until(lambda: {name: len(pids) for name, pids in below(tree.spawner.pid).items()} == idle, 3)
+    await until(lambda: [*map(len, below(tree.spawner.pid).values())] == [1], 3)
+    assert list(below(tree.spawner.pid)) == ["dshd-call"]
 
 
-async def test_a_tree_that_forks_without_end_is_ended(tree: Tree, tmp_path: Path) -> None:
-    bomb = "f() { sleep 0.01; f & f & wait; }; (ulimit -u 4000; f)"
-    with trio.fail_after(20):
-        done = await tree.sh(bomb, timeout=0.25, grace=0.05)
+async def test_calls_one_after_another_share_a_supervisor(tree: Tree) -> None:
+    parents = {(await tree.sh("(sleep 1000 &); echo $PPID")).head for _ in range(5)}
+    assert len(parents) == 1
+
+
+async def test_after_many_calls_at_once_few_processes_are_kept(tree: Tree) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(12):
+            nursery.start_soon(tree.sh, "sleep 0.1")
+    await until(lambda: len(below(tree.spawner.pid).get("dshd-call", [])) <= MOST_IDLE, 3)
+
+
+async def test_a_tree_that_forks_as_fast_as_it_can_is_ended(tree: Tree) -> None:
+    """Bounded by its depth (some 500 processes): root has no process limit that would stop a real one."""
+    storm = "f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & fi; sleep 1000; }; f 8"
+    with trio.fail_after(30):
+        done = await tree.sh(storm, timeout=0.25, grace=0.05)
     assert done.timed_out
+    assert tree.alive() == set()
+
+
+RESTLESS = {
+    "hops": "hop() { sleep 0.001; (hop &); }; hop; sleep 1000",
+    "several hop": "hop() { sleep 0.001; (hop &); }; hop; hop; hop; hop; sleep 1000",
+    "breeds": "while :; do sleep 1000 & (setsid sleep 1000 &); sleep 0.005; done",
+}
+
+
+@pytest.mark.parametrize("command", RESTLESS.values(), ids=RESTLESS.keys())
+async def test_a_tree_that_never_rests_is_ended(tree: Tree, command: str) -> None:
+    with trio.fail_after(10):
+        done = await tree.sh(command, timeout=0.5, grace=0.1)
+    assert done.timed_out
+    assert done.survivors == []
     assert tree.alive() == set()
