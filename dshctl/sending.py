@@ -210,6 +210,15 @@ def to_create(cli: Cli, ref: str | None, create: bool, given: dict[str, Any]) ->
 
 def send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said) -> wire.SendParams:
     """A `session.send` from a verb's options."""
+    params = _send_params(cli, verb, given, message)
+    try:
+        params.check()
+    except Invalid as error:
+        raise Mistake(error.message.partition(" @ $.")[0]) from None
+    return params
+
+
+def _send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said) -> wire.SendParams:
     return wire.SendParams(
         **cli.where(given.get("session")),
         **message.fields,

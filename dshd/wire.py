@@ -278,6 +278,21 @@ class SendParams(InSession, method="session.send"):
     tied: bool = False
     create: CreateParams | None = None
 
+    def check(self) -> None:
+        """What no field alone can know. Raises `Invalid`."""
+        later = self.at is not None or self.in_ is not None
+        for holds, sentence, field in (
+            (self.queue == "held", "a message is not sent to held; hold it", "queue"),
+            (self.at is not None and self.in_ is not None, "--at and --in: one of them", "in"),
+            (self.hold and later, "--hold waits for a person, --at and --in for a time: one of them", "hold"),
+            (self.first and (self.hold or later), "--first goes with neither --hold, --at nor --in", "first"),
+            (self.supersede and not self.tag, "--supersede needs --tag, to say which", "supersede"),
+            (self.in_ is not None and self.in_ < 0, "--in must not be negative", "in"),
+            (self.expires is not None and self.expires <= 0, "--expires must be more than 0", "expires"),
+        ):
+            if holds:
+                raise Invalid(f"{sentence} @ $.{field}", outcome="not-written")
+
     def intent(self) -> tuple[str, bool]:
         """``(queue, wake)`` as asked; ``say`` counts as ``followup`` here."""
         queue, wake = VERBS.get(self.verb or "followup", VERBS["followup"])

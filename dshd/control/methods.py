@@ -23,7 +23,7 @@ from dshd.control.logfile import LogFile, Piece
 from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound, Unavailable
-from dshd.session import sending, views
+from dshd.session import views
 from dshd.session.attachments import content_of
 from dshd.session.registry import Registry
 from dshd.session.session import Session
@@ -315,7 +315,7 @@ def _fsck_report(reports: list[Json]) -> Json:
 async def _send(call: Call) -> Json:
     params: wire.SendParams = call.params
     async with call.link.in_order:
-        sending.check(params)
+        params.check()
         try:
             session, created = await _destination(call, params)
         except NotFound as missing:

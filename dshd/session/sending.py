@@ -68,25 +68,9 @@ class Place:
     redirected: bool
 
 
-def check(p: wire.SendParams) -> None:
-    """What no flag alone can know. Raises `Invalid`; nothing was looked at."""
-    later = p.at is not None or p.in_ is not None
-    for holds, sentence in (
-        (p.queue == "held", "a message can't be sent to held directly; hold it @ $.queue"),
-        (p.at is not None and p.in_ is not None, "--at and --in say the same @ $.in"),
-        (p.hold and later, "--hold waits for a person, --at and --in for a time: one of them @ $.hold"),
-        (p.first and (p.hold or later), "--first goes with neither --hold, --at nor --in @ $.first"),
-        (p.supersede and not p.tag, "--supersede needs --tag, to say which @ $.supersede"),
-        (p.in_ is not None and p.in_ < 0, "must not be negative @ $.in"),
-        (p.expires is not None and p.expires <= 0, "must be more than 0 @ $.expires"),
-    ):
-        if holds:
-            raise Invalid(sentence, outcome="not-written")
-
-
 def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[str, Any]) -> Send:
     """What `session.send` asks for. Raises `Invalid`."""
-    check(p)
+    p.check()
     queue, wake = p.intent()
     return Send(
         verb=p.verb or verb_of(queue, wake),

@@ -295,7 +295,7 @@ class Session:
         `Invalid`, `Full` and what the disk refuses with.
         """
         if isinstance(p, wire.SendParams):
-            sending.check(p)
+            p.check()
         content = attachments.content_of(p.text, p.content)
         self._writable()
         if not getattr(p, "dry_run", False):
