@@ -41,6 +41,7 @@ from dshd.control.methods import METHODS, Answer, Call, Method, Room
 from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
+from dshd.session.loading import holding
 from dshd.session.who import Peer
 from dshd.strict import Wrong, dotted, structure
 from dshd.wire import (
@@ -293,7 +294,8 @@ class Connection:
     async def _run(self, request: Request, method: Method, params: Params) -> None:
         rights = self.rights or Rights(self._peer, writes=False)
         try:
-            result = await method.handler(Call(self._room, self, rights, params))
+            with holding():
+                result = await method.handler(Call(self._room, self, rights, params))
         except DshError as error:
             self._refuse_request(request, error)
         except Exception:

@@ -82,6 +82,11 @@ class Driver:
         if self.work is not None:
             self.work.stop_at_boundary = True
 
+    def forget(self) -> None:
+        """Let go of the history; it is derived anew when a turn needs it."""
+        if self.phase.name == "idle":
+            self._history = History()
+
     @property
     def activity(self) -> Activity:
         """What status shows."""
@@ -150,6 +155,7 @@ class Driver:
         ending: Ending | None = Ending(reason="interrupted", cause="shutdown")
         try:
             with run.work.scope:
+                await self._owner.remember()
                 ending = await turn.work(run)
             return ending
         except ModelError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +34,10 @@ class Owner(Protocol):
 
     def rested(self) -> None:
         """The driver has stopped for now; whoever waits for that may look."""
+        ...
+
+    async def remember(self) -> None:
+        """Have the text of the surface in memory, for the history. Raises `DshError`."""
         ...
 
     def post(self, decide: Callable[[Scratch], object]) -> object:
@@ -79,7 +83,7 @@ class Services:
     models: Any
     tools: Any
     spawner: Any
-    plugins: tuple[Any, ...]
+    plugins: Sequence[Any]
     now: Callable[[], int]
     config: Callable[[], Any]
     hidden: tuple[Path, ...]
@@ -89,5 +93,5 @@ class Services:
     rng: random.Random
     home: Path | None
     outside: Outside
-    tool_rules: tuple[Any, ...] = ()
+    tool_rules: Sequence[Any] = ()
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})

@@ -165,6 +165,10 @@ class Store:
         with explained("remove", self.active / session):
             self.disk.unlink(self.active / session)
 
+    def is_marked(self, session: str) -> bool:
+        with explained("read", self.active):
+            return self.disk.exists(self.active / session)
+
     def marked(self) -> list[str]:
         """Ids of the active sessions, sorted; there may be no such session any more."""
         with explained("list", self.active):

@@ -86,6 +86,11 @@ class LogWriter:
             if sync:
                 self._all_synced()
 
+    @property
+    def rests(self) -> bool:
+        """Nothing is being written, and all that was is durable."""
+        return self.size == self.synced_size and not self._lock.locked()
+
     async def sync(self) -> None:
         """Make durable what was appended without. Failure, cancellation as for `append`."""
         async with self._lock:

@@ -95,6 +95,11 @@ class Table(Generic[K, V]):
             if self._own.get(key) is value:
                 del self._own[key]
 
+    def refill(self, all: Mapping[K, V]) -> None:
+        """The cold layer is lost; ``all`` has what was in it, and nothing newer than what we hold."""
+        self.cold = None
+        self._own = {**all, **self._own}
+
     def layer(self) -> Table[K, V]:
         return Table(self)
 

@@ -69,12 +69,16 @@ class Signal:
         self._event = trio.Event()
 
     def fire(self) -> None:
-        if self._event.statistics().tasks_waiting:
+        if self.awaited:
             self._event.set()
             self._event = trio.Event()
 
     async def wait(self) -> None:
         await self._event.wait()
+
+    @property
+    def awaited(self) -> bool:
+        return bool(self._event.statistics().tasks_waiting)
 
 
 @attrs.frozen(kw_only=True)
@@ -146,9 +150,20 @@ class Ledger:
         return proposal.unwrap()
 
     @property
+    def wrote(self) -> bool:
+        """Whether anything was written since the opening."""
+        return self._prelude is None
+
+    @property
     def idle(self) -> bool:
         """Nothing waits and nothing is on its way."""
         return not self.busy and not self._waiting
+
+    @property
+    def rests(self) -> bool:
+        """Nothing is on its way or will be soon, all is durable, and nobody waits for a change."""
+        later = self._sync_armed or self._unmark_armed
+        return self.idle and not later and not self.changed.awaited and self.writer.rests
 
     @property
     def owes(self) -> bool:

@@ -1,7 +1,8 @@
 """All sessions of a state directory: which there are, which are loaded, making and removing them.
 
 - A session is loaded when something is asked of it, or at the daemon's start if it is marked
-  active. Loading one twice at the same time is one loading.
+  active. Loading one twice at the same time is one loading. It is unloaded when it has rested for
+  long and nobody holds it (`loading`).
 - What `ls` and name resolution need of a session that isn't loaded comes from ``view.json``
   beside its log, believed only if it fits the log's size; else the log is folded.
 - Names are unique among open sessions; making, renaming and reopening are decided one at a time.
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,8 +30,12 @@ from dshd.log.disk import Disk
 from dshd.log.store import ATTACHMENTS, Store
 from dshd.log.writer import LogWriter, hop
 from dshd.model.routes import Choice
-from dshd.session import attachments, opening, sending, views
+from dshd.session import attachments, loading, opening, sending, views
+from dshd.session.checkpoint import Kept
 from dshd.session.events import VERSION, file_name
+from dshd.session.keeping import Keeper
+from dshd.session.ledger import Ledger
+from dshd.session.loading import Upkeep
 from dshd.session.scratch import Scratch
 from dshd.session.session import Session, Surroundings
 from dshd.session.state import State
@@ -42,6 +48,7 @@ T = TypeVar("T")
 VIEW: Final = "view.json"
 SECRETS: Final = "env.json"
 RESERVE_POLL_S: Final = 60.0  # how often room for the reserve is looked for, once it is given up
+LAST_KEEPING_S: Final = 3.0  # for checkpoints, when the daemon stops
 READERS: Final = 8  # threads that load, list and check; never the log writers'
 
 
@@ -60,6 +67,7 @@ class Registry:
         version: str,
         limiter: trio.CapacityLimiter,
         what_ends_us: Callable[[], str | None] = lambda: None,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self.store = store
         self._reserve = services.reserve
@@ -72,8 +80,10 @@ class Registry:
         self._readers = trio.CapacityLimiter(READERS)
         self._naming = trio.Lock()
         self._mending = trio.Lock()
+        self._saving = trio.Lock()
         self._indexed = trio.Event()
         self._draining = False
+        self._upkeep = upkeep
         self._start = start
         self._around = Surroundings(
             services=self.services,
@@ -110,6 +120,8 @@ class Registry:
                 await self._start_one(id)
             else:
                 await self._around.unmark(id)
+        if self._upkeep is not None:
+            self._start(self._look_after, self._upkeep)
         await self._index(ids)
         if not await self._read(self.store.reserve.hold):
             self._start(self._take_reserve_back)
@@ -163,8 +175,11 @@ class Registry:
         with trio.move_on_after(grace + 5):
             for session in sessions:
                 await session.drain()
+        last = trio.current_time() + LAST_KEEPING_S
         for session in sessions:
             await self._save_view(session)
+            if trio.current_time() < last:
+                await session.keep()
 
     # --- which there are
 
@@ -201,24 +216,53 @@ class Registry:
         id = wire.session_of(message)
         if id not in self.loaded and not await self._read(lambda: self.store.exists(id)):
             raise NotFound(f'no message "{message}"', hint="dshctl queue")
-        return await self.get(id)
+        session = await self.get(id)
+        loading.hold_or_drop(await session.recall(("m", message)))
+        return session
 
     # --- loading
 
     async def get(self, id: str) -> Session:
-        """The session, loaded if it wasn't. Raises `NotFound` and what reading its file raised."""
+        """The session, loaded if it wasn't; held until the end of the caller's `loading.holding`.
+
+        Raises `NotFound` and what reading its file raised.
+        """
         while id in self._loading:
             await self._loading[id].wait()
-        if id in self.loaded:
-            return self.loaded[id]
-        self._loading[id] = trio.Event()
-        try:
-            session = await self._load(id)
-            session.driver.draining = self._draining
-            self.loaded[id] = session
-            return session
-        finally:
-            self._loading.pop(id).set()
+        if id not in self.loaded:
+            self._loading[id] = trio.Event()
+            try:
+                session = await self._load(id)
+                session.driver.draining = self._draining
+                self.loaded[id] = session
+            finally:
+                self._loading.pop(id).set()
+        session = self.loaded[id]
+        loading.hold_or_drop(session.hold())
+        return session
+
+    async def _look_after(self, upkeep: Upkeep) -> None:
+        """Unload what has rested for long."""
+        while not self._draining:
+            await trio.sleep(upkeep.look)
+            long_ago = trio.current_time() - upkeep.idle
+            for session in list(self.loaded.values()):
+                if session.used <= long_ago and not session.holders and session.rests:
+                    await self._unload(session)
+
+    async def _unload(self, session: Session) -> None:
+        """Let a session leave memory, unless something comes of it meanwhile."""
+        used, id = session.used, session.id
+        await session.keep()
+        if session.ledger is not None and session.ledger.wrote:
+            await self._save_view(session)
+        if session.used != used or session.holders or not session.rests or self._draining:
+            return
+        if self.loaded.get(id) is session:  # from here on without a checkpoint
+            self._views[id] = session.show()
+            del self.loaded[id]
+            self._secrets.pop(id, None)
+            session.let_go()
 
     async def _load(self, id: str) -> Session:
         path = self.store.log_path(id)
@@ -231,7 +275,7 @@ class Registry:
             writer = LogWriter(
                 found.file, next_seq=o.next_seq, synced=o.synced, size=o.size, limiter=self._limiter
             )
-        marked = id in await self._read(self.store.marked)
+        marked = await self._read(lambda: self.store.is_marked(id))
         self._secrets[id] = await self._read(lambda: self._read_secrets(id))
         return Session(
             id,
@@ -243,7 +287,11 @@ class Registry:
             found=found.found,
             marked=marked,
             refold=lambda w: self._read(lambda: opening.state_synced(w.file, w.synced_size)),
+            keeper=partial(self._keeper, found.kept) if found.kept and self._upkeep else None,
         )
+
+    def _keeper(self, kept: Kept, ledger: Ledger) -> Keeper:
+        return Keeper(kept, ledger, self._read, partial(opening.state_until, self.disk, kept.log))
 
     # --- making and removing
 
@@ -456,7 +504,8 @@ class Registry:
         view = {**session.show(), "size": session.size}
         path = self.store.session_dir(session.id) / VIEW
         try:
-            await self._read(lambda: self.disk.write_atomic(path, json.dumps(view).encode()))
+            async with self._saving:
+                await self._read(lambda: self.disk.write_atomic(path, json.dumps(view).encode()))
         except OSError as error:
             log.warning("session %s: %s was not written: %s", session.id, VIEW, error)
 
@@ -476,7 +525,7 @@ def view_from_log(disk: Disk, path: Path) -> Json:
     """A session's view by folding its log; of one that can't be read, what its directory says."""
     id = path.parent.name
     try:
-        found = opening.look(disk, path)
+        found = opening.glance(disk, path)
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
         return {**views.session(State(), broken="damaged"), "id": id, "name": id}

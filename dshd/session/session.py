@@ -32,9 +32,10 @@ from dshd.errors import (
 )
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
-from dshd.session import attachments, closing, inbox, queueing, sending, undo, views, why
+from dshd.session import attachments, closing, inbox, loading, queueing, sending, undo, views, why
 from dshd.session.attachments import Content
 from dshd.session.events import Queue, file_name
+from dshd.session.keeping import Keeper
 from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
 from dshd.session.scratch import Scratch
 from dshd.session.shelf import Shelf
@@ -83,7 +84,8 @@ class Broken:
 
 
 class Session:
-    """``partial``: what the open step of a crashed turn had streamed."""
+    """``partial``: what the open step of a crashed turn had streamed. ``used`` is when somebody last asked
+    for it or it last changed, in Trio's time; ``holders``: how many requests hold it (`loading`)."""
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class Session:
         found: str = "clean",
         marked: bool = False,
         refold: Callable[[LogWriter], Awaitable[State]] | None = None,
+        keeper: Callable[[Ledger], Keeper] | None = None,
     ) -> None:
         self.id = id
         self.broken = broken
@@ -112,6 +115,10 @@ class Session:
         if writer is not None:
             self.ledger = Ledger(state, writer, self._hooks(), self._prelude(partial, found))
             self.ledger.marked = marked
+        self.keeper = keeper(self.ledger) if keeper is not None and self.ledger is not None else None
+        self.used = trio.current_time()
+        self.holders = 0
+        self.gone = False
 
     # --- what the driver needs (driver.port.Owner)
 
@@ -126,6 +133,10 @@ class Session:
     def rested(self) -> None:
         if self.ledger is not None:
             self.ledger.changed.fire()
+
+    async def remember(self) -> None:
+        if self.keeper is not None:
+            await self.keeper.surface()
 
     def post(self, decide: Callable[[Scratch], object]) -> object:
         return self._writable().post(decide)
@@ -152,9 +163,12 @@ class Session:
         turn = self.state.turn
         if turn is not None and turn.abort is not None:
             self.driver.cancel(turn.abort.cause, turn.number)
+        self.used = trio.current_time()
         self.driver.poke()
         self._watch_clock()
         self._close_if_run()
+        if self.keeper is not None and self.keeper.due():
+            self._around.start(self.keep)
 
     async def _faulted(self, error: Faulted) -> None:
         """The disk failed: what was not synced is withdrawn, running work is cancelled at once."""
@@ -220,6 +234,43 @@ class Session:
         finally:
             self._waits_for_room = False
 
+    # --- memory
+
+    @property
+    def rests(self) -> bool:
+        """Nothing runs, nothing will by itself, nothing is on its way, and nobody waits."""
+        state, ledger = self.state, self.ledger
+        waits = self._clock_watched or self._waits_for_room or self._shelf.busy
+        if waits or self.driver.phase.name != "idle" or (self.keeper is not None and self.keeper.busy):
+            return False
+        if ledger is None:
+            return True
+        moves = state.turn is not None or state.runnable or state.owes
+        return self.broken is None and not moves and ledger.rests
+
+    def hold(self) -> Callable[[], None]:
+        """Keep it loaded until what is returned is called."""
+        self.used = trio.current_time()
+        self.holders += 1
+        return self._let_go_of
+
+    def _let_go_of(self) -> None:
+        self.used = trio.current_time()
+        self.holders -= 1
+
+    async def keep(self) -> None:
+        """Write a checkpoint, if it is worth it."""
+        if self.keeper is None or self.broken is not None:
+            return
+        await self.keeper.keep(lambda: self.driver.phase.name == "idle")
+        if self.state.surface.cold is not None:
+            self.driver.forget()
+
+    async def recall(self, *names: tuple[str, str]) -> Callable[[], None]:
+        """Have a message (``("m", id)``) or what a key stands for (``("k", key)``) in memory, however
+        old, until what is returned is called."""
+        return await self.keeper.recall(names) if self.keeper is not None else lambda: None
+
     def _watch_clock(self) -> None:
         if not self._clock_watched and inbox.next_moment(self.state.queues) is not None and self.usable:
             self._clock_watched = True
@@ -252,6 +303,9 @@ class Session:
     def _writable(self) -> Ledger:
         if self.broken is not None:
             raise self.broken.refusal()
+        if self.gone:
+            raise Unavailable(f"session {self.state.name} was closed meanwhile; try again.",
+                              outcome="not-written")  # fmt: skip
         if self.ledger is None:
             raise Internal(f"session {self.id} has no log")
         return self.ledger
@@ -298,6 +352,8 @@ class Session:
             p.check()
         content = attachments.content_of(p.text, p.content)
         self._writable()
+        if p.key is not None:
+            loading.hold_or_drop(await self.recall(("k", p.key)))
         if not getattr(p, "dry_run", False):
             await self._shelf.put(content.files)
         return content
@@ -608,10 +664,9 @@ class Session:
             self.message(message)
             result = views.settled(self.state, message)
             return result or views.result(self.state, message=message, turn=None, exit=18)
-        ended = sorted((t for _, t in self.state.turns.items() if t.answer), key=lambda t: -t.number)
-        if len(ended) < n:
+        turn = views.newest_answer(self.state, n)
+        if turn is None:
             raise NotFound(f"{self.state.name} has no answer yet.", hint=f"dshctl log -s {self.state.name}")
-        turn = ended[n - 1]
         return views.result(self.state, message=turn.members[0] if turn.members else None, turn=turn)
 
     # --- as a thing
@@ -641,9 +696,12 @@ class Session:
         """Wait until the running turn has ended and all that was asked is written."""
         while self.activity.phase != "idle" or (self.ledger is not None and not self.ledger.idle):
             await self._next_change()
+        if self.keeper is not None:
+            await self.keeper.finish()
 
     def let_go(self) -> None:
-        """Close the log's file. The session must not be used afterwards."""
+        """Close the log's file. The session may still be looked at, and refuses to be changed."""
+        self.gone = True
         if self.ledger is not None:
             self.ledger.writer.close()
 

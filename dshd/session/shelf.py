@@ -38,6 +38,10 @@ class Shelf:
         self._held: Counter[str] = Counter()
         self._one_at_a_time = trio.Lock()
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._held) or self._one_at_a_time.locked()
+
     async def put(self, files: Mapping[str, bytes]) -> None:
         """Durability: on return all of them are on disk. Raises `NoSpace` and other `DshError`s; then
         none is held."""

@@ -69,7 +69,8 @@ class Keyed:
 class State:
     """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
     ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with.
-    ``removals``: what can be undone, the newest last. ``files``: attachments that messages refer to."""
+    ``removals``: what can be undone, the newest last. ``spent``: usage of all ended turns.
+    ``files``: attachments that messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -92,6 +93,7 @@ class State:
     repaired: bool = False
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
+    spent: Mapping[str, float] = attrs.field(factory=dict)
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
@@ -487,6 +489,7 @@ def _turn_end(state: State, event: Event) -> None:
         receipt = state.receipts[id]
         state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
     state.turns[turn.number] = end(turn, data, event.time)
+    state.spent = add_usage(state.spent, turn.usage)
     state.turn = None
     state.resume = turn.number if data.get("resume") else None
     _count_crash(state, event)

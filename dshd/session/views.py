@@ -7,6 +7,7 @@ daemon runs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -178,6 +179,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "net": settings.get("net"),
         "ask": settings.get("ask"),
         "implicit": bool(settings.get("implicit")),
+        "key": settings.get("key"),
         "cost": None,
         "tokens": usage or None,
         "bytes": size,
@@ -194,7 +196,14 @@ def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
 
 
 def _usage_total(state: State) -> int:
-    return int(sum(t.usage.get("input", 0) + t.usage.get("output", 0) for _, t in state.turns.items()))
+    return int(state.spent.get("input", 0) + state.spent.get("output", 0))
+
+
+def newest_answer(state: State, n: int) -> EndedTurn | None:
+    """The ``n``-th newest turn (from 1) that has an answer."""
+    turns = (state.turns.get(number) for number in range(state.last_turn, 0, -1))
+    answered = (turn for turn in turns if turn is not None and turn.answer)
+    return next(itertools.islice(answered, n - 1, None), None)
 
 
 def message(state: State, id: str) -> dict[str, Any]:
