@@ -33,7 +33,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import trio
@@ -225,7 +225,7 @@ class Daemon:
             models=self.models,
             tools=builtin_tools(keys),
             spawner=spawner,
-            plugins=cast("tuple[Any, ...]", self.plugins),
+            plugins=self.plugins,
             now=lambda: time.time_ns() // 1_000_000,
             config=lambda: self.config,
             hidden=secret,
@@ -235,7 +235,7 @@ class Daemon:
             rng=random.Random(),  # noqa: S311 - for the jitter of retries
             home=Path(home) if home else None,
             outside=RealOutside(Path(self.places.config_dir)),
-            tool_rules=cast("tuple[Any, ...]", self.rules),
+            tool_rules=self.rules,
         )
 
 

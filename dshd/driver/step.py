@@ -267,7 +267,7 @@ def _context(run: Run) -> ToolContext:
         hidden=services.hidden,
         readable=(session_dir / "spill", session_dir / "attachments"),
         protected=services.protected,
-        rules=services.tool_rules,
+        rules=tuple(services.tool_rules),
         spawner=services.spawner,
         todo=run.state.todo,
         ask=str(settings.get("ask") or "deny"),
