@@ -157,6 +157,7 @@ RECEIPT: Json = {
     "state": "pending", "phase": "running", "turn": 12, "waits_for": "bash: make test", "due_at": None,
     "expires_at": None, "redirected": False, "duplicate": False, "spooled": False, "created": False,
     "reopened": False, "released": 0, "superseded": [], "replaced": 0, "parked": None, "warning": None,
+    "outcome": None, "ended_at": None,
 }  # fmt: skip
 RESULT: Json = {
     "type": "result", "exit": 0, "message": "s4h8w2c1.17", "session": "s4h8w2c1", "name": "api", "turn": 12,

@@ -67,7 +67,9 @@ WOULD: Json = {
 QUEUE: Json = {"type": "queue", "session": SESSION, "messages": [message(17), message(18, verb="inject")]}
 WHY: Json = {
     "type": "why", "message": "s4h8w2c1.17", "session": "s4h8w2c1", "state": "pending",
-    "sentence": "It is next.", "hint": None,
+    "sentence": "It is next.", "hint": None, "name": "api", "reason": "next", "label": None, "at": None,
+    "until_at": None, "expires_at": None, "by": None, "what": None, "detail": None, "turn": None,
+    "outcome": None, "doing": None, "since_at": None, "ahead": 0,
 }  # fmt: skip
 ANSWERS: Json = {
     "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c"},
