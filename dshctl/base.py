@@ -15,7 +15,7 @@ import click
 
 from dshctl.output import Out
 from dshd import wire
-from dshd.errors import DshError, Invalid
+from dshd.errors import Invalid
 
 if TYPE_CHECKING:
     from dshctl.client import Client
@@ -234,11 +234,3 @@ def command(
         return made
 
     return wrap
-
-
-def ask_or_error(call: Callable[[], Any]) -> tuple[Any, DshError | None]:
-    """A result or the error, for commands that go on with the next thing."""
-    try:
-        return call(), None
-    except DshError as error:
-        return None, error

@@ -20,12 +20,12 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from dshctl import times
 from dshctl.output import cut, one_line, pad, width
-from dshctl.sentences import count, park_reason, who, you
+from dshctl.sentences import count, who, you
 
 Json = dict[str, Any]
 
@@ -255,9 +255,6 @@ class Chat:
             "",
         ]
 
-    def _parked(self, data: Json, time: int) -> list[str]:
-        return [self._rule(f"parked: {park_reason(data)}")]
-
     # Text.
 
     def _prose(self, text: str, first: str, rest: str | None = None) -> list[str]:
@@ -364,13 +361,3 @@ def cost_parts(usage: Json) -> list[str]:
         return []
     currency = usage.get("currency") or "USD"
     return [f"${cost:.2f}" if currency == "USD" else f"{cost:.2f} {currency}"]
-
-
-def turns_of(events: Iterable[Json]) -> list[list[Json]]:
-    """Events by turn; what stands between two turns goes to the one that follows."""
-    turns: list[list[Json]] = []
-    for event in events:
-        if event.get("type") == "turn/start" or not turns:
-            turns.append([])
-        turns[-1].append(event)
-    return turns

@@ -231,7 +231,7 @@ class Progress:
     def event(self, _: str, event: Json) -> None:
         data = event.get("data") or {}
         if event.get("type") == "session/header":
-            self._out.say(f"dshctl: {which_model(data)}")
+            self._out.say(f"dshctl: {sentences.which_model(data)}")
         elif self._is_ours(str(event.get("type")), data):
             self._ours = data.get("turn")
         # Every event is fed, for a result needs its call; what came before is not shown.
@@ -253,12 +253,6 @@ class Progress:
 
     def done(self) -> None:
         self._now.say("")
-
-
-def which_model(header: Json) -> str:
-    """Which model a session got, and why: ``model fast (config).``, or the sentence that says so."""
-    why = str(header.get("model_why") or "")
-    return why if why.endswith(".") else f"model {header.get('model')}{f' ({why})' if why else ''}."
 
 
 class Now:

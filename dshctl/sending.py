@@ -10,9 +10,10 @@ import click
 
 from dshctl import exits, sentences, text, times
 from dshctl.base import DURATION, SESSION, WORDS, Cli, Mistake, Read, here
+from dshctl.client import Lost
 from dshctl.keys import expand
 from dshd import paths, wire
-from dshd.errors import Invalid, NotFound, Unavailable
+from dshd.errors import DshError, Invalid, NotFound, Unavailable
 
 Option = Callable[[Any], Any]
 
@@ -259,6 +260,7 @@ def announce(cli: Cli, receipt: dict[str, Any]) -> None:
     if receipt.get("created"):
         where = f" for {short(receipt['dir'])}" if receipt.get("dir") else ""
         out.say(f"dshctl: new session {sentences.name_of(receipt)}{where}.")
+        say_model(cli, receipt["session"])
     if receipt.get("reopened"):
         out.say(f"dshctl: {sentences.name_of(receipt)} was closed and is open again.")
     if receipt.get("replaced"):
@@ -266,6 +268,19 @@ def announce(cli: Cli, receipt: dict[str, Any]) -> None:
     if receipt.get("warning"):
         out.say(f"dshctl: {warning(receipt['warning'])}")
     out.tell(sentences.receipt(receipt))
+
+
+def say_model(cli: Cli, session: str) -> None:
+    """Which model a session that was just made got, and why: its log's first line knows."""
+    if cli.out.quiet:
+        return
+    try:
+        told = list(cli.client().stream(wire.LogReadParams(session=session)))
+    except (DshError, Lost):
+        return  # it is made all the same
+    header = told[0][1].get("event") or {}
+    if header.get("type") == "session/header":
+        cli.out.say(f"dshctl: {sentences.which_model(header['data'])}")
 
 
 WARNINGS = {

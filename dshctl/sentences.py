@@ -291,6 +291,15 @@ def woken(got: Json) -> str:
     return f"{name}: {was}nothing is to be done{rest}."
 
 
+# Sessions.
+
+
+def which_model(header: Json) -> str:
+    """Which model a session got, and why: ``model fast (config).``, or the sentence that says so."""
+    why = str(header.get("model_why") or "")
+    return why if why.endswith(".") else f"model {header.get('model')}{f' ({why})' if why else ''}."
+
+
 # Sources.
 
 
@@ -337,7 +346,3 @@ def now_doing(session: Json, now: int, lasts: str = " ({})") -> str:
 def plain(doing: Any) -> str:
     """``bash: make test`` as it reads in a sentence."""
     return str(doing).replace(": ", " ", 1)
-
-
-def at_moment(ms: int | None, now: int) -> str:
-    return moment(ms, now) if ms else "?"

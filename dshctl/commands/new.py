@@ -31,5 +31,6 @@ def COMMAND(cli: Cli, name_as_argument: str | None, **given: Any) -> None:
     cli.out.tell(
         f"new session {sentences.name_of(session)} for {sending.short(str(session.get('dir') or '?'))}."
     )
+    sending.say_model(cli, session["id"])
     if not cli.out.quiet:
-        cli.out.line(str(session.get("id")))
+        cli.out.line(str(session["id"]))

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from dshctl import follow
-from dshctl.follow import Place, which_model
+from dshctl.follow import Place
+from dshctl.sentences import which_model
 from dshd import wire
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Drop, Fake, Hang, Peer, Refuse

@@ -101,8 +101,17 @@ def test_create_makes_the_named_session_with_the_options_given(dshctl: Dshctl, f
 
 
 def test_a_new_session_is_said(dshctl: Dshctl, fake: Fake) -> None:
-    fake.answers["session.send"] = {**RECEIPT, "created": True}
-    assert "new session api for /home/you/src/api." in dshctl("followup", "x").err
+    header = {"seq": 0, "type": "session/header", "data": {"model": "fast", "model_why": "config"}, "crc": ""}
+    fake.answers |= {
+        "session.send": {**RECEIPT, "created": True},
+        "log.read": {"type": "log", "damage": None},
+    }
+    fake.during["log.read"] = lambda peer, _: peer.notify("log.event", {"session": "s", "event": header})
+    assert dshctl("followup", "x").err.splitlines() == [
+        "dshctl: new session api for /home/you/src/api.",
+        "dshctl: model fast (config).",
+    ]
+    assert dshctl("followup", "-q", "x").err == ""
 
 
 def test_a_lost_receipt_is_repeated_only_with_a_key(dshctl: Dshctl, fake: Fake) -> None:
