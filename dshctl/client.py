@@ -352,8 +352,16 @@ class Client:
 
     def stream(self, params: wire.Params, *, start: bool | None = None) -> Iterator[tuple[str, Any]]:
         """A request whose notifications come before its answer: pairs of method and params, then
-        ``("", result)``. Raises Lost, and what `ask` raises."""
+        ``("", result)``. Raises what `ask` raises."""
         connection = self.connection(start=start)
+        try:
+            yield from self._told(connection, params)
+        except (Lost, TimeoutError) as lost:
+            self.drop()
+            self.deadline.left()
+            raise errors.Unreachable(f"the connection to the daemon was lost: {lost}") from None
+
+    def _told(self, connection: Connection, params: wire.Params) -> Iterator[tuple[str, Any]]:
         number = connection.send(params.method, params.to_json(), self.deadline.left())
         while True:
             got = connection.receive(self.deadline.left())

@@ -10,7 +10,6 @@ import click
 
 from dshctl import exits, sentences, text, times
 from dshctl.base import DURATION, SESSION, WORDS, Cli, Mistake, Read, here
-from dshctl.client import Lost
 from dshctl.keys import expand
 from dshd import paths, wire
 from dshd.errors import DshError, Invalid, NotFound, Unavailable
@@ -276,7 +275,7 @@ def say_model(cli: Cli, session: str) -> None:
         return
     try:
         told = list(cli.client().stream(wire.LogReadParams(session=session)))
-    except (DshError, Lost):
+    except DshError:
         return  # it is made all the same
     header = told[0][1].get("event") or {}
     if header.get("type") == "session/header":

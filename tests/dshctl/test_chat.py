@@ -6,7 +6,7 @@ import pytest
 
 from dshctl.chat import Chat, call_line, tokens_text
 from tests.dshctl.conftest import Dshctl
-from tests.dshctl.fake import Fake
+from tests.dshctl.fake import Drop, Fake, Hang
 
 Json = dict[str, Any]
 NOW = 1_796_040_000_000  # Nov 30 2026 12:00 UTC
@@ -268,3 +268,12 @@ def test_what_is_shown_is_chosen_by_the_daemon(
     dshctl("log", "-s", "api", *args)
     sent = fake.params("log.read")[0]
     assert {key: value for key, value in sent.items() if key not in ("session", "cwd")} == asked
+
+
+@pytest.mark.parametrize(("answer", "code"), [(Drop(), 3), (Hang(), 124)])
+def test_a_log_whose_reading_breaks_off_is_no_whole_log(
+    dshctl: Dshctl, fake: Fake, answer: Exception, code: int
+) -> None:
+    fake.answers["log.read"] = answer
+    ran = dshctl("log", "--json", "--timeout", "0.5")
+    assert (ran.code, ran.last["exit"]) == (code, code)
