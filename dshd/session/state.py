@@ -238,7 +238,8 @@ def _spliced(state: State, event: Event) -> None:
     gone = {id: op["queue"] for op in data["ops"] for id in op["remove"]}
     came = [(op["queue"], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
     moved = {m.id for _, m in came}
-    left = tuple(id for id in gone if id not in moved)
+    out = gone.keys() - moved
+    left = tuple(m.id for queue in QUEUES for m in before[queue] if m.id in out) if out else ()
     by = data.get("by")
     if data["cause"] == "supersede":  # who did it is the message that came instead
         by = {**(by or {}), "by": next(iter(moved - set(gone)), None)}

@@ -53,7 +53,7 @@ def noted(removals: Removals, new: Removal) -> Removals:
         return removals
     newest = removals[-1] if removals else None
     if new.turn is not None and newest is not None and newest.turn == new.turn:
-        return (*removals[:-1], attrs.evolve(newest, ids=newest.ids + new.ids))
+        return (*removals[:-1], attrs.evolve(newest, ids=new.ids + newest.ids))
     return (*removals[-MOST + 1 :], new)
 
 

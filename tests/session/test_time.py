@@ -46,7 +46,7 @@ async def test_a_message_that_is_due_later_is_held_and_runs_then(autojump_clock:
         check_log(world.events(session), quiet=True)
 
 
-async def test_what_is_due_goes_to_the_end_of_its_queue_several_by_due_time(autojump_clock: MockClock) -> None:
+async def test_what_is_due_goes_to_the_end_of_its_queue_by_due_time(autojump_clock: MockClock) -> None:
     async with World().run() as world:
         session = await world.session()
         world.script = [call("gate")]
@@ -163,7 +163,7 @@ async def test_a_key_is_asked_before_a_time(autojump_clock: MockClock) -> None:
 # --- held for a person
 
 
-async def test_what_is_held_for_a_person_is_released_to_the_end_of_its_queue(autojump_clock: MockClock) -> None:
+async def test_what_a_person_releases_goes_to_the_end_of_its_queue(autojump_clock: MockClock) -> None:
     async with World().run() as world:
         session = await world.session()
         held = await followup(session, "held", hold=True)
@@ -182,7 +182,7 @@ async def test_what_is_held_for_a_person_is_released_to_the_end_of_its_queue(aut
 
 # --- expiry
 
-EXPIRES = {
+EXPIRES: dict[str, dict[str, Any]] = {
     "pending": {},
     "held for a person": {"hold": True},
     "held for a time": {"in_": 5.0},
