@@ -73,6 +73,7 @@ SMALL: Final = KEPT // 4  # bytes; with less unsent there is room for more
 HELLO_S: Final = 30.0
 STALL_S: Final = 30.0  # without a byte taken, the client counts as gone
 LOOK_S: Final = 1.0  # between looks at a client that has finished sending: is it still there?
+LOOK_AGAIN_S: Final = 0.02  # after a message has moved on while it was being stopped
 LINGER_S: Final = 5.0  # for a refused client to finish its line and read why
 LINGER_BYTES: Final = 8 * MAX_LINE
 GONE: Final = "the client that it was tied to is gone"
@@ -422,18 +423,31 @@ class Connection:
         self._tied.append((session, message))
 
     async def _abort_tied(self, session: str, message: str) -> None:
-        """The client is gone: stop the turn of its message, or take the message back."""
+        """The client is gone: stop the turn of its message, or take the message back.
+
+        Between looking and asking the message may have been claimed, or its turn have ended and
+        another begun with it; then it is looked at anew.
+        """
         try:
-            found = await self._room.registry.get(session)
-            state = found.message(message)
-            if state["state"] == "pending":
+            while not await self._stop_once(session, message):
+                await trio.sleep(LOOK_AGAIN_S)
+        except NotFound:
+            pass
+        except DshError as error:
+            log.warning("%s was tied to a client that is gone, and not aborted: %s", message, error)
+
+    async def _stop_once(self, session: str, message: str) -> bool:
+        """Whether nothing is left to stop."""
+        found = await self._room.registry.get(session)
+        state = found.message(message)
+        try:
+            if state["state"] in ("pending", "held"):
                 await found.queue_change("rm", [message], self._peer)
             elif state["state"] in ("claimed", "entered"):
                 await found.abort(AbortParams(turn=state["turn"], reason=GONE), self._peer)
-        except (NotFound, Conflict):
-            pass  # it has ended meanwhile
-        except DshError as error:
-            log.warning("%s was tied to a client that is gone, and not aborted: %s", message, error)
+        except Conflict:
+            return False
+        return True
 
 
 def _waits(method: Method, params: Params) -> bool:
