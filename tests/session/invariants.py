@@ -16,7 +16,7 @@ def ids_inserted(events: Sequence[Event]) -> list[str]:
     return [
         m["id"]
         for e in events
-        if e.type == "inbox/spliced" and e.data["cause"] == "send"
+        if e.type == "inbox/spliced" and e.data["cause"] in ("send", "supersede")
         for op in e.data["ops"]
         for m in op["insert"]
     ]
