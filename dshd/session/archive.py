@@ -42,6 +42,7 @@ LINES: Final = "ended.jsonl"
 INDEX: Final = "ended.index"
 _RECORD: Final = Struct("<8s8sQII")
 _NO_KEY: Final = bytes(8)
+Name = tuple[str, object]  # ("m", message id), ("k", key), ("t", turn number)
 
 
 class Lost(Unavailable):
@@ -51,12 +52,13 @@ class Lost(Unavailable):
 @attrs.frozen(slots=True)
 class Extent:
     """How far both files are good: bytes of each, the index's CRC-32, and the highest number of a
-    message in it (newer ones need no look)."""
+    message and of a turn in them (newer ones need no look)."""
 
     index: int = 0
     index_crc: int = 0
     lines: int = 0
     top: int = 0
+    turns: int = 0
 
 
 @attrs.frozen(slots=True)
@@ -92,8 +94,14 @@ class Archive:
         self.receipts = _Receipts(self)
         self.keys = _Keys(self)
         self.turns = _Turns(self)
-        self._pins: Counter[tuple[str, object]] = Counter()
-        self._warm: dict[tuple[str, object], list[Any] | None] = {}
+        self._pins: Counter[Name] = Counter()
+        self._warm: dict[Name, list[Any] | None] = {}
+
+    def anew(self) -> Archive:
+        """An empty one in its place, with the same pins."""
+        new = Archive(self._disk, self._directory, Extent())
+        new._pins = self._pins
+        return new
 
     # --- looking
 
@@ -169,23 +177,43 @@ class Archive:
         return self.find(kind, name) if self.may_have(kind, name) else None
 
     def may_have(self, kind: str, name: object) -> bool:
-        return self.extent.index > 0 and (kind != "m" or number(str(name)) <= self.extent.top)
+        extent = self.extent
+        if kind == "m":
+            return number(str(name)) <= extent.top
+        return extent.index > 0 and (kind != "t" or (type(name) is int and name <= extent.turns))
 
-    def keep(self, found: Mapping[tuple[str, object], list[Any] | None], extent: Extent) -> None:
-        """Answer these names from memory until `drop`; they were found in ``extent``."""
-        self._pins.update(found.keys())
+    def pin(self, names: Iterable[Name]) -> None:
+        """Until `drop`, what these names mean stays in memory, once it is (`warm`), and also if it is
+        archived meanwhile (`adopt`)."""
+        self._pins.update(names)
+
+    def look(self, names: Iterable[Name]) -> dict[Name, list[Any] | None]:
+        """Find these, and the turns of the messages among them."""
+        found = {name: self.find(*name) for name in names if self.may_have(*name)}
+        turns = {line[1].turn for line in found.values() if line is not None and line[0] == "m"}
+        return found | {("t", turn): self.find("t", turn) for turn in turns if turn is not None}
+
+    def warm(self, found: Mapping[Name, list[Any] | None], extent: Extent) -> None:
+        """Answer from memory what was found in ``extent``, if that is still all there is."""
         if extent is self.extent:
             self._warm.update(found)
 
-    def drop(self, names: Iterable[tuple[str, object]]) -> None:
+    def drop(self, names: Iterable[Name]) -> None:
         self._pins.subtract(names)
         self._pins = +self._pins
-        self._warm = {name: line for name, line in self._warm.items() if name in self._pins}
+        self._tidy()
 
-    def adopt(self, extent: Extent) -> None:
+    def _tidy(self) -> None:
+        kept = {name: line for name, line in self._warm.items() if name in self._pins}
+        turns = {("t", line[1].turn) for line in kept.values() if line is not None and line[0] == "m"}
+        self._warm = kept | {name: self._warm[name] for name in turns if name in self._warm}
+
+    def adopt(self, extent: Extent, ended: Ended) -> None:
         """Believe what was written; a checkpoint that names it is on disk."""
         self.extent = extent
-        self._warm.clear()
+        if self._pins:
+            self._warm.update(_lines(ended))
+            self._tidy()
 
     # --- growing
 
@@ -196,17 +224,19 @@ class Archive:
         """
         lines: list[bytes] = []
         index = bytearray()
-        offset, top = self.extent.lines, self.extent.top
+        offset, old = self.extent.lines, self.extent
         for tag, key, value in _values(ended):
             line = orjson.dumps(value) + b"\n"
             index += _RECORD.pack(tag, key, offset, len(line), crc32(line))
             offset += len(line)
             lines.append(line)
-        top = max(top, *map(number, ended.receipts)) if ended.receipts else top
-        self._append(LINES, self.extent.lines, b"".join(lines))
-        self._append(INDEX, self.extent.index, bytes(index))
+        self._append(LINES, old.lines, b"".join(lines))
+        self._append(INDEX, old.index, bytes(index))
         self._disk.sync_dir(self._directory)
-        return Extent(self.extent.index + len(index), crc32(index, self.extent.index_crc), offset, top)
+        top = max(map(number, ended.receipts), default=0)
+        turns = max(ended.turns, default=0)
+        return Extent(old.index + len(index), crc32(index, old.index_crc), offset,
+                      max(old.top, top), max(old.turns, turns))  # fmt: skip
 
     def _append(self, name: str, end: int, data: bytes) -> None:
         calls = self._disk.calls
@@ -231,6 +261,18 @@ def _values(ended: Ended) -> Iterator[tuple[bytes, bytes, list[Any]]]:
         yield _name("m", id), tag, ["m", freeze(receipt), freeze(known)]
     for turn in ended.turns.values():
         yield _name("t", turn.number), _NO_KEY, ["t", freeze(turn)]
+
+
+def _lines(ended: Ended) -> dict[Name, list[Any] | None]:
+    """As they would be found."""
+    keyed = {keyed.message: (key, keyed) for key, keyed in ended.keys.items()}
+    lines: dict[Name, list[Any] | None] = {("t", number): ["t", turn] for number, turn in ended.turns.items()}
+    for id, receipt in ended.receipts.items():
+        key, known = keyed.get(id, (None, None))
+        lines["m", id] = ["m", receipt, known]
+        if key is not None:
+            lines["k", key] = lines["m", id]
+    return lines
 
 
 def _is(line: list[Any], kind: str, name: object) -> bool:

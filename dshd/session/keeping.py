@@ -17,30 +17,32 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+import attrs
 import trio
 
 from dshd.errors import DshError
 from dshd.session import checkpoint
-from dshd.session.archive import Archive, Lost
+from dshd.session.archive import Archive, Lost, Name
 from dshd.session.checkpoint import Kept, Places, Snapshot, Unfit, Written
 from dshd.session.freeze import Unfreezable
 from dshd.session.ledger import Ledger
+from dshd.session.loading import Upkeep
 from dshd.session.state import State
 
 log = logging.getLogger(__name__)
 
-LEAST: Final = 64 * 1024  # bytes of log that are folded faster than a checkpoint of them is worth
-WORKING: Final = 4 * 1024 * 1024  # the same, while the session works
-PART: Final = 16
+PART: Final = 16  # of the log: what it must have grown by, while the session works
 Read = Callable[[Callable[[], Any]], Awaitable[Any]]
-Name = tuple[str, object]
 
 
 class Keeper:
     """One session's. ``read`` runs blocking work in a reader's thread; ``refold`` folds the log anew up
     to a seq."""
 
-    def __init__(self, kept: Kept, ledger: Ledger, read: Read, refold: Callable[[int], State]) -> None:
+    def __init__(
+        self, kept: Kept, ledger: Ledger, upkeep: Upkeep, read: Read, refold: Callable[[int], State]
+    ) -> None:
+        self._upkeep = upkeep
         self._kept = kept
         self._ledger = ledger
         self._read = read
@@ -65,7 +67,7 @@ class Keeper:
     def due(self) -> bool:
         """Whether a session that works should have one now."""
         growth = self._growth()
-        return growth >= WORKING and growth * PART >= self._kept.mark.offset and self._can()
+        return growth >= self._upkeep.working and growth * PART >= self._kept.mark.offset and self._can()
 
     def _growth(self) -> int:
         return self._ledger.writer.synced_size - self._kept.mark.offset
@@ -82,7 +84,7 @@ class Keeper:
         if nothing runs by then (``rests``)."""
         if self.archive.lost:
             await self.mend()
-        if self._growth() < LEAST or not self._can():
+        if self._growth() < self._upkeep.least or not self._can():
             return
         state, offset = self._ledger.state, self._ledger.writer.synced_size
         surface = state.surface
@@ -100,7 +102,7 @@ class Keeper:
     def _adopt(self, written: Written) -> None:
         kept = self._kept
         kept.mark, kept.places = written.mark, written.places
-        kept.archive.adopt(written.extent)
+        kept.archive.adopt(written.extent, written.ended)
         if self._ledger.writer.fault is None:
             checkpoint.chill(self._ledger.state, written.ended, kept)
 
@@ -111,18 +113,19 @@ class Keeper:
 
         Whatever happens meanwhile, no answer is another one than without it.
         """
-        archive, extent = self.archive, self.archive.extent
-        asked = [name for name in names if archive.may_have(*name)]
-        if not asked:
-            return lambda: None
+        archive, asked = self.archive, list(names)
+        archive.pin(asked)
+        if any(archive.may_have(*name) for name in asked):
+            await self._look(archive, asked)
+        return lambda: self.archive.drop(asked)
+
+    async def _look(self, archive: Archive, asked: list[Name]) -> None:
+        extent = archive.extent
         try:
-            found = await self._read(lambda: {name: archive.find(*name) for name in asked})
+            archive.warm(await self._read(lambda: archive.look(asked)), extent)
         except Lost as lost:
             log.warning("session %s: %s", self._ledger.state.id, lost.message)
             await self.mend()
-            return lambda: None
-        archive.keep(found, extent)
-        return lambda: archive.drop(found)
 
     async def surface(self) -> None:
         """Have the surface's text in memory. Raises `DshError` if the log can't be read."""
@@ -141,7 +144,7 @@ class Keeper:
                 return
             seq = self._kept.mark.seq
             old = await self._read(lambda: self._refold(seq))
-            self._kept = Kept.nothing(self._kept.disk, self._kept.log)
+            self._kept = attrs.evolve(Kept.nothing(self._kept.disk, self._kept.log), archive=lost.anew())
             state = self._ledger.state
             for name in ("receipts", "keys", "turns"):
                 getattr(state, name).refill(getattr(old, name).hot())

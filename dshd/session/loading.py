@@ -12,22 +12,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Final
 
 import attrs
 
 _scope: ContextVar[contextlib.ExitStack | None] = ContextVar("holding", default=None)
 
-IDLE_S: Final = 60.0
-LOOK_S: Final = 5.0
-
 
 @attrs.frozen
 class Upkeep:
-    """``idle``: after how many seconds of rest a session is unloaded; ``look``: how often it is looked."""
+    """``idle``: after how many seconds of rest a session is unloaded; ``look``: how often it is looked.
+    ``least``: how many bytes a log must have grown by to be worth a checkpoint (fewer are folded as
+    quickly); ``working``: the same, while the session works."""
 
-    idle: float = IDLE_S
-    look: float = LOOK_S
+    idle: float = 60.0
+    look: float = 5.0
+    least: int = 64 * 1024
+    working: int = 4 * 1024 * 1024
 
 
 @contextlib.contextmanager

@@ -287,11 +287,12 @@ class Registry:
             found=found.found,
             marked=marked,
             refold=lambda w: self._read(lambda: opening.state_synced(w.file, w.synced_size)),
-            keeper=partial(self._keeper, found.kept) if found.kept and self._upkeep else None,
+            keeper=partial(self._keeper, found.kept) if found.kept is not None else None,
         )
 
     def _keeper(self, kept: Kept, ledger: Ledger) -> Keeper:
-        return Keeper(kept, ledger, self._read, partial(opening.state_until, self.disk, kept.log))
+        refold = partial(opening.state_until, self.disk, kept.log)
+        return Keeper(kept, ledger, self._upkeep or Upkeep(), self._read, refold)
 
     # --- making and removing
 

@@ -529,6 +529,13 @@ class Session:
 
         Cancellation: at any time, nothing is changed.
         """
+        let_go = await self.recall(("m", id))
+        try:
+            return await self._wait_message(id, stay)
+        finally:
+            let_go()
+
+    async def _wait_message(self, id: str, stay: bool) -> Json:
         began = trio.current_time()
         await self._go_on_if_owed()
         while True:

@@ -28,6 +28,7 @@ from dshd.model.chunks import BlockStart, Chunk, Finish, Reason, TextDelta, Tool
 from dshd.model.request import ModelRequest
 from dshd.model.retry import RetryPolicy
 from dshd.model.routes import Choice
+from dshd.session.loading import Upkeep
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
@@ -159,8 +160,10 @@ class World:
     """``script`` is consumed by the model; ``told`` is every line that followers got, by session."""
 
     def __init__(
-        self, disk: Disk | None = None, *, config: Any = None, plugins: tuple[Any, ...] = ()
-    ) -> None:
+        self, disk: Disk | None = None, *, config: Any = None, plugins: tuple[Any, ...] = (),
+        upkeep: Upkeep | None = None,
+    ) -> None:  # fmt: skip
+        self.upkeep = upkeep
         self.disk = disk if disk is not None else MemoryDisk()
         self.config = config or Config()
         self.script: list[Any] = []
@@ -218,6 +221,7 @@ class World:
                 boot="boot",
                 version="test",
                 limiter=trio.CapacityLimiter(4),
+                upkeep=self.upkeep,
             )
             await self.registry.start()
             yield self
@@ -243,7 +247,7 @@ class World:
 
     def crash(self, survivor: Any = None) -> World:
         assert isinstance(self.disk, MemoryDisk)
-        world = World(self.disk.crash(survivor), config=self.config, plugins=self.plugins)
+        world = World(self.disk.crash(survivor), config=self.config, plugins=self.plugins, upkeep=self.upkeep)
         world.clock_offset = self.clock_offset + 1000
         return world
 
