@@ -2,22 +2,20 @@
 
 Three kinds of process, each watching the one above it::
 
-    dshd ──socket──▶ spawner ──forks──▶ supervisor (one a call) ──forks──▶ the command and its tree
+    dshd ──socket──▶ spawner ──forks──▶ supervisor (one a call) ──starts──▶ the command and its tree
 
 - `client` (Trio, in the daemon) is the room's front: `Spawner.run`. It takes a waiting supervisor from
   the `pool` and talks to it over a socket of their own (`call`).
 - `server` (the spawner) forks supervisors when asked to.
-- `supervisor` has the command started by the `child` it forked ahead of time, collects its output, and
-  ends the tree by the table in `lifecycle`.
-- `protocol` is what they say, `output` how output stays bounded, `kernel` what Linux offers,
-  `landlock` the sandbox that needs no helper.
+- `supervisor` has the command started (`command`), collects its output (`output`), and ends the tree by
+  the table in `lifecycle`. When nothing is left below, it can take the next call.
+- `protocol` is what they say, `kernel` what Linux offers, `landlock` the sandbox that needs no helper.
 
-What holds, whoever is killed: the daemon dies, and everybody sees the socket close (the spawner has a
-parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and
-end their trees; a supervisor dies, and its main process dies with it while the rest arrives at the
-spawner and is ended there. Only if daemon, spawner and supervisor are all killed at once can something
-be left that is neither the command's main process nor in a sandbox; `orphans` finds that
-at the next start by a mark in its environment.
+What holds, whoever is killed: the daemon dies, and everybody sees a socket close (the spawner has a
+parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and end
+their trees; a supervisor dies, and what it ran arrives at the spawner, its subreaper, and is ended there.
+Only if daemon, spawner and supervisor are killed in one instant can something be left that is not in a
+sandbox; `orphans` finds that at the next start by a mark in its environment.
 
 This module is imported before Trio, by the process that forks: keep it and what it imports small.
 """
@@ -31,11 +29,10 @@ import socket
 
 @dataclasses.dataclass(slots=True)
 class SpawnerHandle:
-    """A running spawner: its pid, and our end of its socket. ``forked``: it is our own child by fork."""
+    """A running spawner, a child of ours: its pid, and our end of its socket."""
 
     pid: int
     sock: socket.socket
-    forked: bool = True
 
 
 def start() -> SpawnerHandle:

@@ -40,7 +40,11 @@ def run(sock: socket.socket, parent: int, *, signalled: bool) -> NoReturn:
     try:
         gc.disable()
         settle(sock)
-        Server(sock, parent, signalled).serve()
+        server = Server(sock, parent, signalled)
+        try:
+            server.serve()
+        finally:
+            server.end()
         code = 0
     except Exception:
         with contextlib.suppress(OSError):
@@ -92,7 +96,6 @@ class Server:
             if self.sock.fileno() in ready:
                 self._asked()
             self.orphaned |= os.getppid() != self.parent
-        self._last()
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -100,11 +103,18 @@ class Server:
         self._reap()
 
     def _asked(self) -> None:
-        if not self.sock.recv(16):
+        try:
+            self.orphaned |= not self.sock.recv(16)
+        except ConnectionError:  # the daemon died with something unread
             self.orphaned = True
-            return
+        if not self.orphaned:
+            self._answer()
+
+    def _answer(self) -> None:
         try:
             self._fork()
+        except ConnectionError:
+            self.orphaned = True
         except OSError as error:
             self.sock.sendall(f"{NO_PROCESS}: {os.strerror(error.errno or 0)}".encode())
 
@@ -142,7 +152,7 @@ class Server:
             self._reap()
         return []
 
-    def _last(self) -> None:
+    def end(self) -> None:
         """The daemon is gone or wants us gone. Supervisors may know that already; who hasn't ended its
         tree when the time is over is ended with it."""
         for call in self.calls.values():

@@ -88,7 +88,9 @@ def wait_for_call(sock: socket.socket, wake: int, spawner: int) -> bytes:
         if wake in ready and (ORPHANED in os.read(wake, 4096) or os.getppid() != spawner):
             return b""
         if sock.fileno() in ready:
-            return sock.recv(PIECE)
+            with contextlib.suppress(ConnectionError):  # the daemon died with something unread
+                return sock.recv(PIECE)
+            return b""
 
 
 def answer(sock: socket.socket, frame: bytes) -> None:
