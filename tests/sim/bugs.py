@@ -1,1 +1,276 @@
-def report(bug, most): return 0
+"""Planted bugs, one at a time: would the simulator notice?
+
+Each is a patch of the real code while it runs, never an edit of it. ``python -m tests.sim --bugs`` tells
+after how many histories each was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import attrs
+import trio
+
+from dshd.driver.driver import Driver
+from dshd.errors import DshError
+from dshd.log.disk import LogFile
+from dshd.log.survey import Region
+from dshd.log.writer import LogWriter
+from dshd.session import closing, inbox, queueing, sending, state
+from dshd.session.events import splice
+from dshd.session.layer import Table
+from dshd.session.ledger import Ledger
+from dshd.session.registry import Registry
+from tests.sim.plan import make
+from tests.sim.play import play
+
+Patches = Iterator[Any]
+
+
+def ack_before_sync() -> Patches:
+    """Callers are answered before the disk was asked."""
+    decide, persist = Ledger._decide, Ledger._persist
+
+    def remembering(self: Ledger, batch: Any) -> Any:
+        self.batch = batch  # type: ignore[attr-defined]
+        return decide(self, batch)
+
+    async def early(self: Ledger, scratch: Any) -> None:
+        for proposal in self.batch:  # type: ignore[attr-defined]
+            proposal.settle()
+        await persist(self, scratch)
+
+    yield mock.patch.object(Ledger, "_decide", remembering)
+    yield mock.patch.object(Ledger, "_persist", early)
+
+
+def fold_before_sync() -> Patches:
+    """Memory is changed, and looked at, before the batch is on disk."""
+    persist = Ledger._persist
+
+    async def early(self: Ledger, scratch: Any) -> None:
+        self.state = scratch.state
+        await persist(self, scratch)
+
+    yield mock.patch.object(Ledger, "_persist", early)
+
+
+def tell_before_sync() -> Patches:
+    """Followers are told of what is not on disk yet."""
+    persist, fold = Ledger._persist, Ledger._fold
+
+    async def early(self: Ledger, scratch: Any) -> None:
+        self._hooks.tell(scratch.events[0].seq, scratch.lines)
+        await persist(self, scratch)
+
+    def quiet(self: Ledger, scratch: Any, batch: Any) -> None:
+        hooks, self._hooks = self._hooks, attrs.evolve(self._hooks, tell=lambda first, lines: None)
+        try:
+            fold(self, scratch, batch)
+        finally:
+            self._hooks = hooks
+
+    yield mock.patch.object(Ledger, "_persist", early)
+    yield mock.patch.object(Ledger, "_fold", quiet)
+
+
+def decision_on_folded_state() -> Patches:
+    """A send's key is looked up in the durable state, not in what the batch already holds."""
+    decide, by_key = sending.decide, sending._by_key
+    durable: list[Any] = []
+
+    def noting(s: Any, *args: Any, **more: Any) -> Any:
+        durable[:] = [s._base]
+        return decide(s, *args, **more)
+
+    yield mock.patch.object(sending, "decide", noting)
+    yield mock.patch.object(sending, "_by_key", lambda state, message: by_key(durable[0], message))
+
+
+def claim_lost_on_crash() -> Patches:
+    """Recovery forgets what the crashed turn had claimed."""
+    back = closing._return_claimed
+
+    def forgetful(s: Any, ending: Any) -> None:
+        if not ending.recovery:
+            back(s, ending)
+
+    yield mock.patch.object(closing, "_return_claimed", forgetful)
+
+
+def latch_dropped() -> Patches:
+    """Between "is anything to be done?" and going idle there is a gap, and nobody asks again."""
+
+    async def drive(self: Driver) -> None:
+        try:
+            while self._may_open(self._owner.state.goes_on):
+                await self._one_turn()
+                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+        except DshError:
+            pass
+        finally:
+            self.work = None
+            self.phase.on("done")
+        self._owner.rested()
+
+    yield mock.patch.object(Driver, "_drive", drive)
+
+
+def _on_load(change: Callable[[Any], None]) -> Any:
+    load = Registry._load
+
+    async def changed(self: Registry, id: str) -> Any:
+        session = await load(self, id)
+        if session.ledger is not None:
+            change(session.ledger.state)
+        return session
+
+    return mock.patch.object(Registry, "_load", changed)
+
+
+def key_forgotten() -> Patches:
+    """Keys do not survive a restart."""
+
+    def forget(state: Any) -> None:
+        state.keys = Table()
+
+    yield _on_load(forget)
+
+
+def parked_forgotten() -> Patches:
+    """That a session is parked does not survive a restart."""
+
+    def forget(state: Any) -> None:
+        state.parked = None
+
+    yield _on_load(forget)
+
+
+def synced_ignored() -> Patches:
+    """What a later line proves to have been durable is cut away like a torn tail."""
+    yield mock.patch.object(Region, "proven", lambda self, synced: self.first == 0)
+
+
+def move_in_two_events() -> Patches:
+    """A promoted message is taken out by one event and put in by the next."""
+    emit, move = queueing._emit, queueing.move
+
+    def two(s: Any, cause: str, by: Any, ops: Any) -> None:
+        if cause != "move":
+            emit(s, cause, by, ops)
+            return
+        moved = [m for op in ops for m in op["insert"]]
+        to_held = {"queue": "held", "remove": [], "insert": moved, "before": None}
+        emit(s, cause, by, [*(op for op in ops if op["remove"]), to_held])
+        after = [op for op in ops if op["insert"]]
+        emit(s, cause, by, [splice("held", remove=[m["id"] for m in moved]), *after])
+
+    yield mock.patch.object(queueing, "_emit", two)
+    yield mock.patch.object(queueing, "move", move)
+
+
+def requeued_at_the_wrong_end() -> Patches:
+    """What was claimed and not entered goes behind what waits."""
+    back = inbox.return_ops
+
+    def behind(*args: Any, **more: Any) -> Any:
+        return [{**op, "before": None} for op in back(*args, **more)]
+
+    yield mock.patch.object(inbox, "return_ops", behind)
+
+
+def second_sync_believed() -> Patches:
+    """A sync that fails is tried again, and its success believed."""
+    sync = LogFile.sync
+
+    def again(self: LogFile) -> None:
+        try:
+            sync(self)
+        except OSError:
+            sync(self)
+
+    yield mock.patch.object(LogFile, "sync", again)
+
+
+def cut_not_synced() -> Patches:
+    """On a full disk the cut is not made durable: what was "not written" may come back."""
+
+    def append(self: LogWriter, data: bytes) -> None:
+        try:
+            self.file.append(data)
+        except OSError as error:
+            self.file.truncate(self.size)
+            raise self._no_space(error) from error
+
+    yield mock.patch.object(LogWriter, "_append", append)
+
+
+def opening_not_synced() -> Patches:
+    """What the page cache shows after a kill is believed without a sync."""
+    from dshd.log import recovery
+
+    judge = recovery.open_log
+
+    def unsynced(*args: Any, **more: Any) -> Any:
+        with mock.patch.object(LogFile, "sync"):
+            return judge(*args, **more)
+
+    yield mock.patch.object(recovery, "open_log", unsynced)
+
+
+def abort_without_parking() -> Patches:
+    """The fold of an abort doesn't park."""
+    fold = state._FOLD["abort/requested"]
+
+    def unparked(s: Any, event: Any) -> None:
+        parked = s.parked
+        fold(s, event)
+        s.parked = parked
+
+    yield mock.patch.dict(state._FOLD, {"abort/requested": unparked})
+
+
+BUGS: dict[str, Callable[[], Patches]] = {
+    bug.__name__: bug
+    for bug in (
+        ack_before_sync, fold_before_sync, tell_before_sync, decision_on_folded_state, claim_lost_on_crash,
+        latch_dropped, key_forgotten, parked_forgotten, synced_ignored, move_in_two_events,
+        requeued_at_the_wrong_end, second_sync_believed, cut_not_synced, opening_not_synced,
+        abort_without_parking,
+    )
+}  # fmt: skip
+
+
+def planted(name: str) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
+    for patch in BUGS[name]():
+        stack.enter_context(patch)
+    return stack
+
+
+def find(name: str, most: int, seconds: float = 600.0) -> tuple[int, str | None]:
+    """How many histories it took, and what was found (None: nothing)."""
+    end, seed = time.monotonic() + seconds, 0
+    with planted(name):
+        while seed < most and time.monotonic() < end:
+            finds = play(make(seed)).finds
+            seed += 1
+            if finds:
+                return seed, finds[0]
+    return seed, None
+
+
+def report(only: str | None = None, most: int = 20_000) -> int:
+    missed = 0
+    for name in [only] if only else BUGS:
+        begun = time.monotonic()
+        count, found = find(name, most)
+        missed += found is None
+        print(f"{name:28} {count:6} histories {time.monotonic() - begun:6.1f} s  {found or 'NOT FOUND'}",
+              flush=True)  # fmt: skip
+    return 1 if missed else 0

@@ -24,6 +24,10 @@ def log_of(life: Life, id: str) -> list[bytes]:
     return log_lines(life.disk, life.store.log_path(id))
 
 
+def decoded(lines: list[bytes]) -> list[Event]:
+    return [decode(line) for line in lines]
+
+
 def good_events(lines: list[bytes]) -> list[Event]:
     """Up to the first bad line, as an opening would read a torn log."""
     events: list[Event] = []
@@ -125,14 +129,21 @@ def promises(life: Life, id: str, oracle: Oracle) -> None:
             life.find(f"{id}: {call} ran, and the log doesn't say that it began")
         if session == id and call in oracle.not_started:
             life.find(f"{id}: {call} ran, and its result says that it didn't")
+    for message, state in oracle.state.items():
+        if state == "removed" and message not in past.removals:
+            life.find(f"{id}: {message} is removed, and nobody asked for that")
     for text, session in past.denied.items():
         if session == id and past.said.get(text) == 1 and text in oracle.texts:
             life.find(f"{id}: {text!r} was answered not-written and stands in the log")
 
 
+def _gone(oracle: Oracle, message: str, state: str) -> bool:
+    return oracle.state.get(message) == state or message in oracle.undone
+
+
 def _ended(oracle: Oracle, message: str, outcome: str, turn: int | None) -> bool:
     if turn is None:
-        return oracle.state.get(message) == outcome
+        return _gone(oracle, message, outcome)
     return turn in oracle.ended and oracle.ended[turn]["reason"] == outcome
 
 
@@ -140,7 +151,7 @@ KEPT: dict[str, Any] = {
     "sent": lambda o, message, text: o.state.get(message) and o.texts.get(text) == message,
     "key": lambda o, key, message: o.keys.get(key) == message,
     "edited": lambda o, text: text in o.edits,
-    "gone": lambda o, message, state: o.state.get(message) == state,
+    "gone": _gone,
     "aborted": lambda o, turn: turn in o.aborts or turn in o.ended,
     "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
     "ended": _ended,

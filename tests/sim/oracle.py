@@ -15,6 +15,8 @@ import attrs
 
 QUEUES = ("next-turn", "next-step", "held")
 ENDS = {"remove": "removed", "clear": "cleared", "expire": "expired", "supersede": "superseded"}
+WAITING = ("pending", "held", "claimed")
+ENDED = (*ENDS.values(), "rejected", "aborted")
 HOME = {"followup": "next-turn", "steer": "next-step", "inject": "next-step"}
 
 
@@ -68,6 +70,7 @@ class Oracle:
         self.aborts: set[int] = set()
         self.texts: dict[str, str] = {}  # {text: id} of what was ever inserted or edited in
         self.changes: list[Any] = []
+        self.undone: set[str] = set()
 
     def follow(self, events: Iterable[Any]) -> Oracle:
         for event in events:
@@ -117,6 +120,7 @@ class Oracle:
         for op in data["ops"]:
             self.splice(op)
         new = {m["id"] for _, m in came}
+        rest = {q: [id for id in ids if (q, id) not in gone or id in new] for q, ids in before.items()}
         self.need(len(new) == len(came), "inserts an id twice")
         if cause == "claim":
             self.need(not came, "a claim inserts")
@@ -131,9 +135,11 @@ class Oracle:
         if back:
             self.returned(back, before, cause)
         for queue, m in came:
-            self.came(queue, m, cause, before, data)
+            self.came(queue, m, cause, rest, data)
         if cause == "move":
-            self.moves.append(tuple(m["id"] for _, m in came))
+            self.moves.append(tuple(sorted(m["id"] for _, m in came)))
+            strange = [m["id"] for q, m in came if q == "held" and m["id"] not in before["held"]]
+            self.need(not strange, f"{strange} are moved to held")
         if self.turn and data.get("interrupts") == self.turn.number:
             self.turn.abort = self.turn.abort or "continue"
             self.aborts.add(self.turn.number)
@@ -196,8 +202,12 @@ class Oracle:
         self.messages[id] = m
         self.texts[text_of(m)] = id
         if known:
-            self.need(self.state[id] in ("pending", "held", "claimed") or cause == "undo",
-                      f"{id} was {self.state[id]} and is back by {cause}")  # fmt: skip
+            was = self.state[id]
+            self.need(
+                was in (ENDED if cause == "undo" else WAITING), f"{id} was {was} and is back by {cause}"
+            )
+            if cause == "undo":
+                self.undone.add(id)
             if cause == "edit":
                 self.edits.add(text_of(m))
                 self.need(self.queues[queue] == before[queue], "an edit moves")

@@ -29,7 +29,8 @@ class Action:
 
 @attrs.frozen
 class Plan:
-    """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's."""
+    """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's;
+    ``rot``: where in the log a byte goes bad when all is over."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -37,6 +38,7 @@ class Plan:
     verdicts: tuple[Any, ...] = ()
     max_pending: int = 1000
     go_on: bool = False
+    rot: float | None = None
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {len(self.actions)} actions"]
@@ -47,6 +49,8 @@ class Plan:
             lines.append(f"  [inbox] max_pending = {self.max_pending}")
         if self.go_on:
             lines.append("  [recovery] continue_interrupted = true")
+        if self.rot is not None:
+            lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
         return "\n".join(lines)
 
 
@@ -56,7 +60,7 @@ class Plan:
 def make(seed: int) -> Plan:
     r = Random(seed)
     stormy = r.random() < 0.85  # the rest: nothing dies and the disk is good
-    count = r.choice((6, 10, 14, 20, 30))
+    count = r.choice((3, 5, 7, 9, 12, 16, 24))
     actions = [Action("create", 0, _create(r))]
     actions += [_action(r, stormy) for _ in range(count)]
     if stormy and not any(a.kind in DEATHS for a in actions):
@@ -69,6 +73,7 @@ def make(seed: int) -> Plan:
         verdicts=tuple(_verdict(r) for _ in range(r.randint(1, 6))) if plugin else (),
         max_pending=r.choice((1000, 1000, 1000, 4)),
         go_on=r.random() < 0.2,
+        rot=r.random() if r.random() < 0.08 else None,
     )
 
 
@@ -139,7 +144,19 @@ def _send(r: Random) -> Args:
         "as_": r.choice((None,) * 8 + ("schedule", "job", "hook")),
         "only": r.choice((None,) * 12 + ("idle", "empty", "turn", "late")),
         "gives_up": r.choice((None,) * 12 + (0.0, 0.3)),
+        **_more(r),
     }
+
+
+def _more(r: Random) -> Args:
+    """The rarer flags of a send; most have none."""
+    if r.random() < 0.75:
+        return {}
+    kind = r.choice(("in_", "expires", "hold", "tag", "tag", "on_crash", "when_full", "dry_run"))
+    values: Args = {"in_": (0.5, 3.0, 30.0), "expires": (0.0, 0.5, 3.0, 30.0), "tag": ("t1", "t2"),
+                    "on_crash": ("hold",), "when_full": ("wait",)}  # fmt: skip
+    args = {kind: r.choice(values.get(kind, (True,)))}
+    return {**args, "supersede": r.random() < 0.7} if kind == "tag" else args
 
 
 def _ids(r: Random) -> Args:
@@ -164,6 +181,7 @@ MAKERS: dict[str, Any] = {
     "wait_idle": lambda r: {"stay": r.random() < 0.2},
     "close": lambda r: {"clear": r.random() < 0.4},
     "reopen": lambda r: {},
+    "undo": lambda r: {},
     "change": lambda r: {"value": r.randrange(1000)},
     "look": lambda r: {},
     "create": _create,

@@ -25,6 +25,7 @@ from tests.sim.world import ME, Life, Past, Simulated
 
 NEVER_WRITTEN = (Conflict, Full, Invalid, NoSpace, NotFound)
 PATIENCE_S = 20_000.0
+FLAGS = ("in_", "expires", "hold", "tag", "supersede", "on_crash", "when_full", "dry_run")
 
 
 def play(plan: Plan, trace: Any = None) -> Past:
@@ -90,11 +91,45 @@ async def _histories(plan: Plan, past: Past, trace: Any) -> None:
             life.dead = True
             nursery.cancel_scope.cancel()
         if not life.died.is_set() and over:
+            if plan.rot is not None and not past.finds:
+                await _rot(plan, past, life)
             return
         if past.finds:
             return
         assert life.after is not None
         disk, clock_ms = life.after, life.clock_ms + 1500
+
+
+async def _rot(plan: Plan, past: Past, old: Life) -> None:
+    """After it all: one byte that was on disk is another now."""
+    disk = old.disk.crash()
+    life = Life(plan, past, disk, old.clock_ms, old.number + 1)
+    id = next((id for id in past.sessions if len(check.log_of(life, id)) > 2), None)
+    if id is None or plan.rot is None:
+        return
+    path, lines = life.store.log_path(id), check.log_of(life, id)
+    at = 1 + int(plan.rot * (len(lines) - 1))
+    past.told.clear()
+    past.firm.clear()
+    spoilt = [*lines]
+    spoilt[at] = lines[at][:20] + bytes([lines[at][20] ^ 1]) + lines[at][21:]
+    disk.poke(path, b"".join(spoilt))
+    past.count("rot")
+    async with trio.open_nursery() as nursery:
+        await life.begin(nursery)
+        session = await life.registry.get(id)
+        later = check.decoded(lines[at + 1 :])
+        proven = any(e.synced is not None and e.synced >= at for e in later)
+        if (session.word == "damaged") != proven:
+            life.find(f"{id}: line {at} is spoilt, durable: {proven}, and it is {session.word or 'fine'}")
+        elif proven and check.log_of(life, id) != spoilt:
+            life.find(f"{id} is damaged, and its log was changed")
+        elif proven:
+            answer = await life.registry.repair(id, ME)
+            if not answer["ok"]:
+                life.find(f"{id} was repaired, and: {answer['problem']}")
+        life.dead = True
+        nursery.cancel_scope.cancel()
 
 
 class Player:
@@ -118,6 +153,7 @@ class Player:
         if self.actions and self.actions[0].kind in ("cut", "kill") and self.actions[0].pause != -1:
             self.die_in(self.actions.popleft())  # it does not even get up
         await self.life.begin(nursery)
+        await trio.lowlevel.checkpoint()  # it may have died without noticing
         check.opening(self.life)
         while self.actions and not self.past.finds:
             action = self.actions.popleft()
@@ -291,12 +327,16 @@ class Player:
             verb=args["verb"], text=text, key=args["key"], first=args["first"], as_=args["as_"],
             no_wake=args["no_wake"], if_idle=only == "idle", if_empty=only == "empty",
             if_turn={"turn": number, "late": number - 1}.get(only or ""),
+            **{name: args[name] for name in FLAGS if name in args},
         )  # fmt: skip
         try:
             receipt = await session.send(params, ME)
         except DshError as error:
             self.denied(session, text, error)
             raise
+        if args.get("dry_run"):
+            self.past.denied[text] = session.id
+            return
         self.received(session, text, args["key"], receipt)
 
     async def interrupt(self, session: Session, args: dict[str, Any]) -> None:
@@ -340,9 +380,11 @@ class Player:
         if ids:
             await session.queue_change(args["how"], ids, ME)
             self.past.count("moved")
+            self.promise("moved", session.id, tuple(sorted(set(ids))))
 
     async def remove(self, session: Session, args: dict[str, Any]) -> None:
         ids = [id for at in args["at"] if (id := self.pick(session, at)) is not None]
+        self.past.removals.update(ids)
         if ids:
             await session.queue_change("rm", ids, ME)
             for id in ids:
@@ -377,6 +419,9 @@ class Player:
     async def wait_idle(self, session: Session, args: dict[str, Any]) -> None:
         with trio.move_on_after(200):
             await session.wait_idle(stay=args["stay"])
+
+    async def undo(self, session: Session, args: dict[str, Any]) -> None:
+        await session.queue_undo(ME)
 
     async def close(self, session: Session, args: dict[str, Any]) -> None:
         await session.close(args["clear"], ME)
@@ -452,5 +497,5 @@ def _or_inf(seconds: float | None) -> float:
 CLIENTS: dict[str, Any] = {
     name: getattr(Player, name)
     for name in ("send", "interrupt", "abort", "wake", "release", "move", "remove", "edit", "clear", "wait",
-                 "wait_idle", "close", "reopen", "change", "look")
+                 "wait_idle", "undo", "close", "reopen", "change", "look")
 }  # fmt: skip

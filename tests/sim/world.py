@@ -64,6 +64,7 @@ class Past:
     said: dict[str, int] = attrs.field(factory=dict)  # text: how often it was sent
     maybe: set[str] = attrs.field(factory=set)  # sessions that may have been removed
     sessions: list[str] = attrs.field(factory=list)
+    removals: set[str] = attrs.field(factory=set)  # ids that somebody wanted removed
     finds: list[str] = attrs.field(factory=list)
     counts: dict[str, int] = attrs.field(factory=dict)
     error: BaseException | None = None
