@@ -56,6 +56,7 @@ from dshd.model.models import Models
 from dshd.model.routes import Choice
 from dshd.paths import Places
 from dshd.plugins.loader import load_plugins
+from dshd.session.loading import Upkeep
 from dshd.session.registry import Registry
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner, kill_orphans
@@ -367,6 +368,7 @@ class _Life:
             version=__version__,
             limiter=trio.CapacityLimiter(WRITERS),
             what_ends_us=lambda: look_what_ends_it(self._manager),
+            upkeep=Upkeep(),
         )
         room = Room(self._registry, self._hub, daemon)
         async with trio.open_nursery() as clients:
