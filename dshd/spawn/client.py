@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import os
@@ -17,7 +16,7 @@ from dshd.spawn import SpawnerHandle, kernel, lifecycle
 from dshd.spawn.call import Call, SpawnerLost, SpawnFailed, survivors_of
 from dshd.spawn.orphans import MARK, is_alive, kill_orphans, mark
 from dshd.spawn.pool import START_LIMIT, Pool, launch
-from dshd.spawn.protocol import Frame, Request, encode
+from dshd.spawn.protocol import Frame, Request, encode, plain
 
 __all__ = ["Completed", "SpawnFailed", "Spawner", "SpawnerLost", "is_alive", "kill_orphans", "launch"]
 
@@ -121,7 +120,7 @@ class Spawner:
             wrapper=wrapper,
             landlock=landlock,
         )
-        frame = encode(dataclasses.asdict(request), [stdin] if stdin is not None else [])
+        frame = encode(plain(request), [stdin] if stdin is not None else [])
         try:
             reply = await self._call(frame, request, label)
         except SpawnerLost as lost:

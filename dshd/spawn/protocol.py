@@ -65,6 +65,11 @@ class Done:
     left: int
 
 
+def plain(message: Request | Done) -> dict[str, Any]:
+    """As a dict. (dataclasses.asdict copies everything inside, an environment's strings one by one.)"""
+    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+
+
 def send_supervisor(spawner: socket.socket, pid: int, sock: socket.socket) -> None:
     """From the spawner to the daemon."""
     socket.send_fds(spawner, [struct.pack("=i", pid)], [sock.fileno()])

@@ -16,7 +16,6 @@ nothing, and a busy daemon doesn't hold up a tool.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import select
@@ -29,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dshd.spawn import kernel, lifecycle
 from dshd.spawn.command import NotStarted, start
 from dshd.spawn.output import Output
-from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode
+from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, plain
 
 ORPHANED = signal.SIGUSR1  # our parent-death signal; also what the spawner sends before it leaves
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
@@ -59,7 +58,7 @@ def warm_up(wake: int, spawner: int) -> None:
     )
     ours, theirs = socket.socketpair()
     with ours, theirs, contextlib.suppress(Exception):
-        ours.sendall(encode(dataclasses.asdict(request)))
+        ours.sendall(encode(plain(request)))
         serve(theirs, theirs.recv(PIECE), wake, spawner)
 
 
@@ -314,7 +313,7 @@ class Supervisor:
             left=self.left,
         )
         blobs = [self.out.head, self.out.tail, self.err.head + self.err.tail]
-        return encode({"done": dataclasses.asdict(done), "again": self.again}, blobs)
+        return encode({"done": plain(done), "again": self.again}, blobs)
 
 
 def widen(fd: int) -> None:

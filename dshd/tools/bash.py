@@ -60,6 +60,7 @@ class Bash:
 
     def __init__(self, provider_keys: frozenset[str] = PROVIDER_KEYS) -> None:
         self._provider_keys = provider_keys | PROVIDER_KEYS
+        self._daemon = who_and_where(os.environ)
         self._found: sandbox.Found | None = None
         self._detecting = trio.Lock()
 
@@ -95,7 +96,7 @@ class Bash:
     async def _run(self, args: Args, ctx: ToolContext, plan: Plan) -> ToolOutput:
         limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
         spawner: Spawner = ctx.spawner
-        env = {**environment(ctx.env, os.environ, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
+        env = {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
         try:
             done = await spawner.run(
                 [*plan.prefix, "bash", "-c", args["command"]],
@@ -132,13 +133,16 @@ def environment(
     """What a command sees: who and where from the daemon, the rest from the session, never a
     provider's key, nor what would make bash run a file first. (A session's environment holds names that
     look like secrets only if its person named them.)"""
-    env = {name: value for name, value in daemon.items() if FROM_DAEMON.fullmatch(name)}
-    env.update(session)
+    env = {**daemon, **session}
     env.setdefault("PATH", DEFAULT_PATH)
     env.update(ALWAYS)
-    return {
-        name: value for name, value in env.items() if not (NEVER.fullmatch(name) or name in provider_keys)
-    }
+    unwanted = [name for name in env if NEVER.fullmatch(name) or name in provider_keys]
+    return {name: value for name, value in env.items() if name not in unwanted}
+
+
+def who_and_where(environ: Mapping[str, str]) -> dict[str, str]:
+    """The daemon's share in it."""
+    return {name: value for name, value in environ.items() if FROM_DAEMON.fullmatch(name)}
 
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

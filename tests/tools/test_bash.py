@@ -159,7 +159,7 @@ def test_status_shows_one_line_of_the_command() -> None:
 def test_the_environment_has_the_session_s_values_and_no_provider_s_key() -> None:
     daemon = {"HOME": "/h", "LANG": "C", "PATH": "/d", "OPENAI_API_KEY": "k", "GIT_DIR": "x", "FOO": "x"}
     session = {"PATH": "/s", "VIRTUAL_ENV": "/v", "MY_TOKEN": "named", "FAST_API_KEY": "k", "GIT_DIR": "x"}
-    env = bash.environment(session, daemon, frozenset({"OPENAI_API_KEY", "FAST_API_KEY"}))
+    env = bash.environment(session, bash.who_and_where(daemon), frozenset({"OPENAI_API_KEY", "FAST_API_KEY"}))
     assert env == {
         "HOME": "/h", "LANG": "C", "PATH": "/s", "VIRTUAL_ENV": "/v", "MY_TOKEN": "named",
         "TERM": "dumb", "DSHD_AUTOSTART": "0",
