@@ -68,3 +68,25 @@ def test_the_journal_is_known_by_its_device_and_inode(tmp_path: Path) -> None:
         assert systemd.is_journal(environ, file.fileno())
     assert not systemd.is_journal(environ, 1_000_000)
     assert not systemd.is_journal({}, 2)
+
+
+USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/dshd.service\n"
+SYSTEM = "0::/system.slice/dshd.service\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "cgroups", "lingers", "word"),
+    [
+        (False, USER, True, "no-unit"),
+        (False, SYSTEM, False, "no-unit"),
+        (True, USER, False, "no-linger"),
+        (True, USER, True, None),
+        (True, SYSTEM, False, None),
+    ],
+)
+def test_what_may_end_a_daemon_before_something_is_due(
+    there: bool, cgroups: str, lingers: bool, word: str | None
+) -> None:
+    manager = Manager("/run/notify" if there else None)
+    assert systemd.what_ends_it(manager, cgroups, lingers) == word
+    assert systemd.look_what_ends_it(Manager()) == "no-unit"

@@ -290,6 +290,38 @@ def test_tomorrow_is_tomorrow_across_a_clock_change() -> None:
     assert parse_time("06:00", berlin("2026-03-28 12:00"), BERLIN) == berlin("2026-03-29 06:00")
 
 
+def second(text: str) -> int:
+    """In the hour that autumn has twice, the later one."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=BERLIN, fold=1).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("now", "typed", "when"),
+    [
+        (berlin("2026-10-25 01:00"), "02:30", berlin("2026-10-25 02:30")),
+        (berlin("2026-10-25 02:15"), "02:30", berlin("2026-10-25 02:30")),
+        (berlin("2026-10-25 02:45"), "02:30", second("2026-10-25 02:30")),
+        (second("2026-10-25 02:15"), "02:30", second("2026-10-25 02:30")),
+        (second("2026-10-25 02:45"), "02:30", berlin("2026-10-26 02:30")),
+        (berlin("2026-10-25 02:45"), "2026-10-25 02:30", second("2026-10-25 02:30")),
+        (berlin("2026-10-24 12:00"), "2026-10-25 02:30", berlin("2026-10-25 02:30")),
+        (berlin("2026-10-24 12:00"), "tomorrow 02:30", berlin("2026-10-25 02:30")),
+        (second("2026-10-25 02:45"), "03:00", berlin("2026-10-25 03:00")),
+    ],
+)
+def test_the_hour_that_autumn_has_twice_is_the_next_one(now: int, typed: str, when: int) -> None:
+    assert parse_time(typed, now, BERLIN) == when
+
+
+def test_looking_back_it_is_the_last_one() -> None:
+    assert parse_time("02:30", second("2026-10-25 02:45"), BERLIN, past=True) == second("2026-10-25 02:30")
+    assert parse_time("02:30", second("2026-10-25 02:15"), BERLIN, past=True) == berlin("2026-10-25 02:30")
+
+
+def test_a_time_that_spring_leaves_out_is_an_hour_later() -> None:
+    assert parse_time("02:30", berlin("2026-03-29 01:00"), BERLIN) == berlin("2026-03-29 03:30")
+
+
 def test_what_lies_in_the_past_is_refused_unless_it_is_meant_to() -> None:
     for text in ("today 11:00", "2026-11-30 11:59", "@1"):
         with pytest.raises(Invalid, match="past"):
