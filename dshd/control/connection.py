@@ -429,7 +429,7 @@ class Connection:
         another begun with it; then it is looked at anew.
         """
         try:
-            while not await self._stop_once(session, message):
+            while not await self._stop_once(session, message):  # noqa: ASYNC110 - no event tells of both
                 await trio.sleep(LOOK_AGAIN_S)
         except NotFound:
             pass

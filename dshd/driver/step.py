@@ -59,7 +59,7 @@ async def ask(run: Run, prepared: Prepared) -> Assembled:
             plan = _plan(run, prepared, error, failures)
             attempt += 1
             if isinstance(plan, retry.Quick):
-                await _wait(run, error, attempt, plan.delay_s)
+                await _wait(run, error, attempt, plan.delay_s)  # noqa: ASYNC120 - the error is told first
             elif error.code in RETRIED and (other := _fall_back(run, prepared, routes)) is not None:
                 prepared, failures = other, 0
             else:
