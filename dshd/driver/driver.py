@@ -50,6 +50,7 @@ class Driver:
         self.phase = Phase()
         self.work: Work | None = None
         self.draining = False
+        self._asked: str | None = None
         self._waits_for_room = False
 
     # --- from outside, all synchronous
@@ -63,6 +64,8 @@ class Driver:
     def cancel(self, cause: str, turn: int | None = None) -> bool:
         """Cancel the activity (of this turn, if given), at once. Whether there was one to cancel."""
         work = self.work
+        if work is None and turn is None:
+            self._asked = cause  # a turn may be opening: it heeds this first of all
         if work is None or (turn is not None and work.turn != turn):
             return False
         if work.cancel(cause):
@@ -135,7 +138,9 @@ class Driver:
             self.work = None
 
     def _heed_abort(self, work: Work) -> None:
-        """An abort may have come while the turn's beginning was on its way to disk."""
+        """An abort or a stop may have come while the turn's beginning was on its way to disk."""
+        if self._asked is not None:
+            self.cancel(self._asked)
         turn = self._owner.state.turn
         if turn is not None and turn.number == work.turn and turn.abort is not None:
             self.cancel(turn.abort.cause)
