@@ -36,6 +36,8 @@ def why_unsupported(event: Event, known: frozenset[str]) -> str | None:
 
 
 def _why_header(event: Event) -> str | None:
+    if event.type == GAP:  # the header is damaged: what it says is not known
+        return None
     if event.type != HEADER:
         return f'its first event is "{event.type}", not a session header'
     version = event.data.get("version")

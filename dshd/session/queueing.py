@@ -6,7 +6,7 @@ has ended is refused with a sentence that says where it is now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -118,9 +118,10 @@ def come_due(s: Scratch) -> None:
         _emit(s, "due", _CLOCK, inbox.due_ops(s.state.queues, ready))
 
 
-def hold_all(s: Scratch) -> None:
-    """Keep everything that waits for a person: after a repair, what became of it is not known."""
-    found = [(q, m) for q in QUEUES if q != "held" for m in s.state.queues[q]]
+def hold_doubted(s: Scratch, doubted: Iterable[str]) -> None:
+    """Keep for a person what waits of these: after a repair, what became of it is not known."""
+    ids = set(doubted)
+    found = [(q, m) for q in QUEUES if q != "held" for m in s.state.queues[q] if m.id in ids]
     if found:
         held = [attrs.evolve(m, home=q, due=None) for q, m in found]
         _emit(s, "hold", _REPAIR, [*inbox.remove_ops(found), splice("held", insert=held)])

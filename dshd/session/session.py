@@ -187,12 +187,12 @@ class Session:
         around = self._around
 
         def prelude(s: Scratch) -> None:
-            repaired = s.state.repaired
+            repaired, doubted = s.state.repaired, s.state.doubted
             s.emit("session/opened", {"boot": around.boot, "version": around.version, "found": found})
             go_on = around.services.config().recovery.continue_interrupted
             closing.recover(s, partial, go_on and not repaired)
             if repaired:
-                queueing.hold_all(s)
+                queueing.hold_doubted(s, doubted)
 
         return prelude
 

@@ -20,6 +20,7 @@ import attrs
 
 from dshd.log.codec import Event
 from dshd.session import attachments, inbox, surface, undo
+from dshd.session import gap as gaps
 from dshd.session.events import QUEUES, Message, Queue, block_bytes
 from dshd.session.inbox import Queues
 from dshd.session.layer import Rows, Table
@@ -69,8 +70,9 @@ class Keyed:
 class State:
     """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
     ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with.
-    ``removals``: what can be undone, the newest last. ``spent``: usage of all ended turns.
-    ``files``: attachments that messages refer to."""
+    ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
+    has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
+    of all ended turns. ``files``: attachments that messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -91,6 +93,7 @@ class State:
     title: str = ""
     gap: bool = False
     repaired: bool = False
+    doubted: tuple[str, ...] = ()
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
     spent: Mapping[str, float] = attrs.field(factory=dict)
@@ -179,7 +182,8 @@ def fold(events: Iterable[Event], state: State | None = None) -> State:
 def apply(state: State, event: Event) -> None:
     """Fold one event into ``state``, in place. Raises `Nonsense`."""
     try:
-        _apply(state, event)
+        for fitted in gaps.fit(state, event) if state.gap else (event,):
+            _apply(state, fitted)
     except (KeyError, TypeError, IndexError, IllegalTransition, inbox.IllegalSplice,
             surface.IllegalReplace) as error:  # fmt: skip
         if not state.gap:
@@ -226,7 +230,8 @@ def _reopened(state: State, event: Event) -> None:
 
 
 def _opened(state: State, event: Event) -> None:
-    state.repaired = False
+    if state.repaired:
+        state.repaired, state.doubted = False, ()
 
 
 # --- inbox ---------------------------------------------------------------------------------------
@@ -541,8 +546,9 @@ def _todo(state: State, event: Event) -> None:
 
 
 def _gap(state: State, event: Event) -> None:
-    """A repaired log: from here on, what refers into the gap is ignored instead of being nonsense."""
+    """A repaired log: from here on, what refers into the gap is made to fit, or ignored."""
     state.gap = True
+    state.doubted = (*state.doubted, *gaps.doubted(state))
 
 
 def _repaired(state: State, event: Event) -> None:
