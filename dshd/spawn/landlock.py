@@ -4,7 +4,7 @@ A process gives up rights for itself and its descendants, for good. It only know
 with everything below, which makes it the weaker second:
 
 - ``/tmp`` can't be made private; the session's own directory is named in TMPDIR, and /tmp is read-only;
-- inside a directory that can be written nothing can be excepted, so hooks are not protected;
+- inside a directory that can be written nothing can be excepted (so hooks are put back afterwards);
 - what is hidden is hidden by allowing everything around it, as it was when the command started;
 - the network is cut for TCP from ABI 4 on; UDP never is;
 - sockets with a path can be connected to wherever they are, the daemon's too (which then knows that it is

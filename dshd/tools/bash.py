@@ -52,6 +52,7 @@ class Bash:
         "Run a command with bash in the session's directory. There is no terminal and no stdin, so "
         "nothing interactive works. Each call is a fresh shell: directory and variables don't carry "
         "over. The call ends when the shell ends, and what it left in the background is ended with it. "
+        "In the sandbox /tmp is the session's own, seen by its commands only. "
         "stdout and stderr come back together; of a long output the middle is left out, and the whole "
         "is in a file that you are told."
     )
@@ -111,8 +112,8 @@ class Bash:
                 landlock=plan.landlock,
             )
         finally:
-            removed = afterwards(plan, ctx.spill_dir)
-        return result(done, limit, plan, removed)
+            undone = afterwards(plan, ctx.spill_dir)
+        return result(done, limit, plan, undone)
 
 
 def confine(ctx: ToolContext, found: sandbox.Found) -> Plan:
@@ -160,13 +161,13 @@ def spill_name() -> str:
     return f"bash-{digits}.out"
 
 
-def result(done: Completed, limit: float, plan: Plan, removed: Sequence[Path] = ()) -> ToolOutput:
+def result(done: Completed, limit: float, plan: Plan, undone: Sequence[Path] = ()) -> ToolOutput:
     """The output and how it ended, in words."""
     text = shown(done)
     if plan.kind == "bubblewrap" and done.returncode == 1 and text.startswith("bwrap: "):
         return failure(f"the sandbox could not be set up: {text.strip()}", "SANDBOX")
     notes = [ending(done, limit), *remarks(done, text, plan)]
-    notes += [f"{path} was removed again: it is protected here" for path in removed]
+    notes += [f"{path} is protected here, so what the command did to it was undone" for path in undone]
     body = text if text.endswith("\n") or not text else text + "\n"
     failed = done.timed_out or done.signal is not None or done.returncode is None
     code = "TIMEOUT" if done.timed_out else "SIGNAL" if failed else None

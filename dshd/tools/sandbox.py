@@ -17,7 +17,8 @@ What is protected is what exists when the command starts: a repository that the 
 is its own business. The session's own ``.git`` is a mount of its own besides, because a directory that
 merely *contains* a protected mount could be renamed away and replaced; of nested ones that is not done
 (renaming a directory above them would undo it, and everything there is the command's anyway). What must
-not come into being and can't be kept from it by a mount is taken away again afterwards (`sweep`).
+not come into being and can't be kept from it by a mount is taken away again afterwards (`sweep`); and where
+there are no mounts (Landlock), what is protected is copied before and put back.
 
 `look` reads the disk, `plan` decides (sans-IO), `detect` tries once what works here.
 """
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -104,6 +106,7 @@ class Places:
     protected: tuple[Path, ...] = ()
     around: tuple[Path, ...] = ()
     absent: tuple[Path, ...] = ()
+    copies: tuple[tuple[Path, Path], ...] = ()  # (a protected place, what it was)
     agent: Path | None = None
     folders: frozenset[Path] = frozenset()  # which of hidden and cut_off are directories
 
@@ -124,6 +127,8 @@ def look(ctx: ToolContext, *, environ: Mapping[str, str], uid: int, found: Found
     git = dir / ".git"
     repository = git if git.is_dir() and not git.is_symlink() else None
     agent = existing([Path(environ["SSH_AUTH_SOCK"])]) if ctx.net and environ.get("SSH_AUTH_SOCK") else ()
+    protected = protected_in(dir) if ctx.mode == "workspace" else ()
+    weak = by_landlock(ctx.sandbox, found)
     return Places(
         dir=dir,
         tmp=tmp.resolve(),
@@ -131,8 +136,9 @@ def look(ctx: ToolContext, *, environ: Mapping[str, str], uid: int, found: Found
         readable=existing([ctx.spill_dir, *ctx.readable]),
         cut_off=cut_off,
         repository=repository,
-        protected=protected_in(dir) if ctx.mode == "workspace" else (),
-        around=tuple(around([*hidden, *cut_off])) if by_landlock(ctx.sandbox, found) else (),
+        protected=protected,
+        around=tuple(around([*hidden, *cut_off])) if weak else (),
+        copies=tuple(copied(protected, ctx.spill_dir / "kept")) if weak else (),
         absent=tuple(absent_in(dir, repository, ctx.home)) if ctx.mode == "workspace" else (),
         agent=agent[0] if agent else None,
         folders=frozenset(path for path in (*hidden, *cut_off) if path.is_dir()),
@@ -238,13 +244,55 @@ def _search_git(git: Path) -> Iterator[Path]:
                 queue.append(path)
 
 
+def copied(paths: Sequence[Path], into: Path) -> Iterator[tuple[Path, Path]]:
+    """Copies to compare with and to put back. Blocks; what can't be read can't be kept."""
+    shutil.rmtree(into, ignore_errors=True)
+    for number, path in enumerate(paths):
+        copy = into / str(number)
+        try:
+            into.mkdir(mode=0o700, parents=True, exist_ok=True)
+            copy_of(path, copy)
+        except (OSError, shutil.Error):
+            continue
+        yield path, copy
+
+
+def copy_of(path: Path, copy: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.copytree(path, copy, symlinks=True)
+    else:
+        shutil.copy2(path, copy, follow_symlinks=False)
+
+
+def same(one: Path, other: Path) -> bool:
+    """Kind, mode and content, all the way down."""
+    try:
+        a, b = one.lstat(), other.lstat()
+        if a.st_mode != b.st_mode:
+            return False
+        if stat.S_ISLNK(a.st_mode):
+            return one.readlink() == other.readlink()
+        if stat.S_ISDIR(a.st_mode):
+            names = sorted(os.listdir(one))
+            return names == sorted(os.listdir(other)) and all(same(one / n, other / n) for n in names)
+        return a.st_size == b.st_size and one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
+
+
 def sweep(places: Places, into: Path) -> list[Path]:
-    """Take away what came into being though it must not; it is kept in ``into``. Blocks."""
+    """Take away what came into being though it must not, and put back what was changed though it must
+    not; what was there instead is kept in ``into``. Blocks."""
+    changed = [(path, copy) for path, copy in places.copies if not same(path, copy)]
     made = [path for path in places.absent if os.path.lexists(path)]
-    for number, path in enumerate(made):
+    for number, path in enumerate([*made, *(path for path, _ in changed)]):
         into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.move(path, into / f"{time.time_ns()}-{number}-{path.name}")
-    return made
+        if os.path.lexists(path):
+            shutil.move(path, into / f"{time.time_ns()}-{number}-{path.name}")
+    for path, copy in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        copy_of(copy, path)
+    return made + [path for path, _ in changed]
 
 
 # -- the plan -----------------------------------------------------------------------------------------------

@@ -294,20 +294,33 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=lambda text: text[:20].replace(" ", "_"))
-async def test_git_s_hooks_and_settings_can_not_be_changed(bubble: ToolContext, attack: str) -> None:
-    git = repository(bubble.dir)
+async def test_git_s_hooks_and_settings_are_as_before_after_an_attack(
+    confined: ToolContext, attack: str
+) -> None:
+    git = repository(confined.dir)
     mode = (git / "hooks").stat().st_mode
-    await sh(bubble, attack)
+    await sh(confined, attack)
     assert list((git / "hooks").iterdir()) == []
     assert (git / "config").read_text() == "[core]\n"
     assert (git / "hooks").stat().st_mode == mode
     assert not (git / "commondir").exists()
 
 
+async def test_a_cancelled_command_s_changes_are_undone_too(ctx: ToolContext, spawner: Spawner) -> None:
+    ctx = attrs.evolve(ctx, sandbox=await usable("landlock", spawner))
+    git = repository(ctx.dir)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sh, ctx, "echo evil > .git/hooks/pre-commit; touch begun; sleep 1000")
+            await until((ctx.dir / "begun").exists)
+            scope.cancel()
+    assert list((git / "hooks").iterdir()) == []
+
+
 async def test_what_was_taken_away_again_is_told_and_kept(bubble: ToolContext) -> None:
     git = repository(bubble.dir)
     output = await sh(bubble, "echo ../evil > .git/commondir")
-    assert f"[{git}/commondir was removed again: it is protected here]" in output.text
+    assert f"[{git}/commondir is protected here, so what the command did to it was undone]" in output.text
     (kept,) = (bubble.spill_dir / "removed").iterdir()
     assert kept.read_text() == "../evil\n"
 
