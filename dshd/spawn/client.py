@@ -135,7 +135,10 @@ class Spawner:
 
     def owner(self, pid: int) -> str | None:
         """The label of the call that ``pid`` is below; "" if it is below a tool of an unknown call, or
-        already gone (then nobody can say); None if it is not below a tool."""
+        already gone (then nobody can say); None if it is not below a tool. (The kernel says 0 for a peer
+        in another pid namespace; what a tool starts is never outside of ours.)"""
+        if pid <= 0:
+            return None
         line = [pid, *kernel.ancestors(pid)]
         for ancestor in line:
             if ancestor in self._calls:

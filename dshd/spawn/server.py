@@ -38,7 +38,8 @@ def run(sock: socket.socket, parent: int, *, signalled: bool) -> NoReturn:
     parent-death signal is right; else the parent is watched."""
     code = 1
     try:
-        gc.disable()
+        gc.disable()  # here; supervisors live longer than they need memory for
+        gc.freeze()
         settle(sock)
         server = Server(sock, parent, signalled)
         try:
@@ -173,6 +174,7 @@ def become_supervisor(sock: socket.socket, spawner: int) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
+        gc.enable()
         close_all_but(sock)
         supervisor.main(sock, spawner)
         code = 0

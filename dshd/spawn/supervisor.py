@@ -295,6 +295,7 @@ class Supervisor:
     def _enter_done(self) -> None:
         for fd in list(self._pipes):
             self._close(fd)
+        self._watched.clear()  # a cycle through us
         self.out.close()
 
     # -- reporting

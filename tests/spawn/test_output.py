@@ -141,3 +141,17 @@ def peak_memory(pid: int) -> int:
 async def test_one_endless_line_is_no_different(tree: Tree) -> None:
     done = await tree.sh("head -c 157000000 /dev/zero | tr '\\0' x", head=100, tail=100)
     assert (done.total, done.output, done.spill) == (157_000_000, b"x" * 200, None)
+
+
+async def test_a_supervisor_does_not_grow_with_its_calls(tree: Tree) -> None:
+    memory: list[int] = []
+    for number in range(120):
+        await tree.sh("head -c 60000 /dev/zero", head=30_000, tail=30_000)
+        if number in (20, 119):
+            memory.append(resident(*below(tree.spawner.pid)["dshd-call"]))
+    assert memory[1] - memory[0] < 1024  # KiB
+
+
+def resident(*pids: int) -> int:
+    statm = [Path(f"/proc/{pid}/statm").read_text().split() for pid in pids]
+    return max(int(fields[1]) for fields in statm) * os.sysconf("SC_PAGE_SIZE") // 1024

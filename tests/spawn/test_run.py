@@ -146,5 +146,6 @@ async def test_a_process_is_known_to_be_below_a_tool_wherever_it_went(tree: Tree
         assert {tree.spawner.owner(pid) for pid in pids} == {"s1"}
         assert not tree.spawner.is_below_tool(os.getpid())
         assert not tree.spawner.is_below_tool(os.getppid())
+        assert not tree.spawner.is_below_tool(0)
         nursery.cancel_scope.cancel()
     assert all(tree.spawner.is_below_tool(pid) for pid in pids), "who is gone can't be vouched for"
