@@ -21,6 +21,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.errors import Full, Invalid
+from dshd.log.codec import lossless
 from dshd.session.events import Block
 from dshd.wire import MAX_TEXT
 
@@ -43,7 +44,8 @@ def content_of(text: str | None, content: Sequence[Mapping[str, Any]] | None) ->
     """A message given as text or as blocks. Raises `Invalid` when empty, `Full` when too large."""
     if (text is None) == (content is None):
         raise Invalid("give either text or content @ $.text", outcome="not-written")
-    texts = [text or ""] if content is None else [_text(i, block) for i, block in enumerate(content)]
+    given = [text or ""] if content is None else [_text(i, block) for i, block in enumerate(content)]
+    texts = [str(lossless(text)) for text in given]
     if not any(text.strip() for text in texts):
         raise Invalid("the message is empty", hint="dshctl followup 'TEXT'", outcome="not-written")
     raw = [text.encode("utf-8", "replace") for text in texts]

@@ -9,8 +9,11 @@ merged; when it isn't, the scratch is dropped and nothing happened.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import attrs
+
+from dshd.errors import Invalid
 from dshd.log import codec
 from dshd.log.codec import Event
 from dshd.session import state as fold
@@ -35,7 +38,8 @@ class Scratch:
     ) -> Event:
         """Append one event: encoded, folded into the scratch, and later written with the batch.
 
-        Raises `Invalid` for data that isn't lossless JSON; then nothing was appended.
+        Lone surrogates become U+FFFD, wherever they came from. Raises `Invalid` for other data that
+        isn't lossless JSON; then nothing was appended.
         """
         if surface is None and type in ON_SURFACE:
             surface = "append"
@@ -48,7 +52,7 @@ class Scratch:
             sources=tuple(sources) if sources is not None else None,
             synced=self._synced if not self.events and self._synced >= 0 else None,
         )
-        line = codec.encode(event)
+        event, line = _encoded(event)
         fold.apply(self.state, event)
         self.events.append(event)
         self.lines.append(line)
@@ -66,3 +70,11 @@ class Scratch:
     def take_id(self) -> str:
         """The id of the next message; it is taken when an event brings it into the log."""
         return f"{self.state.id}.{self.state.next_message}"
+
+
+def _encoded(event: Event) -> tuple[Event, bytes]:
+    try:
+        return event, codec.encode(event)
+    except Invalid:
+        event = attrs.evolve(event, data=cast(dict[str, Any], codec.lossless(event.data)))
+        return event, codec.encode(event)
