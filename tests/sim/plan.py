@@ -1,8 +1,9 @@
 """A history as data: who does what and when, what the model says, what the disk does.
 
 A plan is made by `make` from a seed and is nothing but tuples, so that it can be printed and cut down.
-An action is ``(kind, pause, arguments)``: the pause comes before it, in virtual seconds if it is a float,
-in turns of the scheduler if it is an int. A negative pause waits for what was done before to be answered.
+An action is ``(kind, pause, arguments)``. The pause comes before it: virtual seconds if it is a float, turns
+of the scheduler if it is an int, -1 until all that was asked before is answered, and ``(type, n)`` until an
+event of that type has been told, and n turns of the scheduler.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from typing import Any
 import attrs
 
 Args = dict[str, Any]
+Pause = int | float | tuple[str, int]
 
 
 @attrs.frozen
 class Action:
     kind: str
-    pause: int | float
+    pause: Pause
     args: Args = attrs.field(factory=dict)
 
     def __str__(self) -> str:
-        when = f"+{self.pause:g} s" if isinstance(self.pause, float) else f"+{self.pause} ticks"
+        pause = self.pause
+        when = f"+{pause:g} s" if isinstance(pause, float) else f"+{pause} ticks"
+        if isinstance(pause, tuple):
+            when = f"{pause[0]} +{pause[1]}"
         said = " ".join(f"{k}={v!r}" for k, v in self.args.items() if v is not None and v is not False)
-        return f"{'answered' if self.pause == -1 else when:>10}  {self.kind} {said}".rstrip()
+        return f"{'answered' if pause == -1 else when:>10}  {self.kind} {said}".rstrip()
 
 
 @attrs.frozen
@@ -80,8 +85,14 @@ def make(seed: int) -> Plan:
 DEATHS = ("cut", "kill", "stop")
 
 
-def _pause(r: Random) -> int | float:
+ON = ("turn/end", "turn/end", "turn/end", "turn/start", "step/end", "step/start", "assistant/message",
+      "assistant/chunk", "tool/call", "tool/result", "inbox/spliced", "abort/requested")  # fmt: skip
+
+
+def _pause(r: Random) -> Pause:
     kind = r.random()
+    if kind < 0.12:
+        return (r.choice(ON), r.choice((0, 0, 1, 1, 2, 3, 4)))
     if kind < 0.4:
         return r.choice((0, 0, 1, 2, 3, 5, 8, 13, 25, 50))
     if kind < 0.75:
@@ -144,6 +155,7 @@ def _send(r: Random) -> Args:
         "as_": r.choice((None,) * 8 + ("schedule", "job", "hook")),
         "only": r.choice((None,) * 12 + ("idle", "empty", "turn", "late")),
         "gives_up": r.choice((None,) * 12 + (0.0, 0.3)),
+        "times": r.choice((1,) * 10 + (2, 3)),  # so many clients at once
         **_more(r),
     }
 

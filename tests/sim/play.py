@@ -20,7 +20,7 @@ from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, No
 from dshd.log.memory import MemoryDisk
 from dshd.session.session import Session
 from tests.sim import check
-from tests.sim.plan import Action, Plan
+from tests.sim.plan import Action, Pause, Plan
 from tests.sim.world import ME, Life, Past, Simulated
 
 NEVER_WRITTEN = (Conflict, Full, Invalid, NoSpace, NotFound)
@@ -164,9 +164,13 @@ class Player:
         await self._finale()
         return True
 
-    async def _pause(self, pause: int | float) -> None:
+    async def _pause(self, pause: Pause) -> None:
         if isinstance(pause, float):
             await trio.sleep(pause)
+        elif isinstance(pause, tuple):
+            with trio.move_on_after(3):
+                await self.life.told_of(pause[0])
+            await self._pause(pause[1])
         elif pause < 0:
             with trio.move_on_after(60):
                 await self._answered()
@@ -188,8 +192,9 @@ class Player:
         elif action.kind in ("cut", "kill"):
             self.die_in(action)
         else:
-            self.busy += 1
-            self.nursery.start_soon(self._client, action)
+            for _ in range(action.args.get("times", 1)):
+                self.busy += 1
+                self.nursery.start_soon(self._client, action)
 
     # --- the world's own actions
 

@@ -22,6 +22,7 @@ SIMPLE: dict[str, tuple[Any, ...]] = {
     "no_wake": (False,),
     "other": (False,),
     "gives_up": (None,),
+    "times": (1,),
     "verb": ("followup",),
     "keep": (False,),
     "text": (False,),

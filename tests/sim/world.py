@@ -302,6 +302,7 @@ class Life:
         self.followed: set[str] = set()
         self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
         self.pauses: list[float] = []
+        self._signals: dict[str, trio.Event] = {}
         self._death: dict[str, Any] | None = None
         self._nursery: trio.Nursery | None = None
         self.store = Store(disk, STATE)
@@ -393,6 +394,10 @@ class Life:
         self.store.reserve.release()
         return held
 
+    async def told_of(self, type: str) -> None:
+        """Wait until followers are told of an event of this type."""
+        await self._signals.setdefault(type, trio.Event()).wait()
+
     # --- noting
 
     def find(self, what: str) -> None:
@@ -406,6 +411,7 @@ class Life:
         if first != len(told):
             self._catch_up(id, first)
         self.followed.add(id)
+        self._signal(lines)
         if len(told) > MOST_LINES:
             self.find(f"{id} runs away: {len(told)} lines")
             self.die()
@@ -414,6 +420,12 @@ class Life:
             if is_now(told[n - 1]):
                 self.past.firm[id] = max(self.past.firm.get(id, 0), n)
                 break
+
+    def _signal(self, lines: list[bytes]) -> None:
+        for type in list(self._signals):
+            mark = f'"type":"{type}"'.encode()
+            if any(mark in line[:90] for line in lines):
+                self._signals.pop(type).set()
 
     def _catch_up(self, id: str, first: int) -> None:
         """Once in a life, a follower comes with what it holds, and gets from the file what it lacks."""

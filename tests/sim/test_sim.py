@@ -1,0 +1,100 @@
+"""Histories for `DSHD_SIM_SECONDS` (20), small plans that once failed, planted bugs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import attrs
+import pytest
+
+from tests.sim import bugs
+from tests.sim.plan import Action, Plan, make
+from tests.sim.play import play
+from tests.sim.shrink import shrink
+
+SECONDS = float(os.environ.get("DSHD_SIM_SECONDS", "20"))
+START = int(os.environ.get("DSHD_SIM_START", "0"))
+
+
+def act(kind: str, pause: float = -1, **args: object) -> Action:
+    return Action(kind, pause, args)
+
+
+SEND = {"verb": "followup", "no_wake": False, "first": False, "key": None, "as_": None, "only": None}
+CREATE = act("create", text=False, key=None, run=False)
+
+PLANS = {
+    "a stop without grace meets a turn that is just opening": Plan(
+        seed=563,
+        actions=(CREATE, act("send", **SEND), act("stop", grace=0.0)),
+        answers=(("call", (("work", 0, "a"), ("work", 60.0, "b"), ("work", 0, "c")), False),),
+    ),
+    "what a tool adds is said once": Plan(
+        seed=606, actions=(CREATE, act("send", **SEND)), answers=(("call", (("tell", 0, "a"),), False),)
+    ),
+    "a kill at each of the first calls, and a power cut after the next start": Plan(
+        seed=1082,
+        actions=(
+            CREATE,
+            act("send", **SEND),
+            *(a for n in range(12) for a in (act("kill", 0, calls=n), act("send", 1.1, **SEND))),
+            act("cut", calls=0, survivor="nothing", chance=0),
+            act("look", 1.1),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_small_history_holds(name: str) -> None:
+    assert play(PLANS[name]).finds == []
+
+
+def test_every_history_keeps_every_promise() -> None:
+    seed, end = START, time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        finds = play(make(seed)).finds
+        if finds:
+            small = shrink(make(seed))
+            lines = (
+                f"seed {seed}: {finds[0]}",
+                "",
+                f"python -m tests.sim --seed {seed}",
+                "",
+                "shrunk:",
+                str(small),
+            )
+            pytest.fail("\n".join(lines))
+        seed += 1
+    print(f"{seed - START} histories")
+    assert seed > START
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_seed_plays_the_same_history_to_the_byte(seed: int) -> None:
+    first, second = play(make(seed)), play(make(seed))
+    assert first.told == second.told
+    assert first.counts == second.counts
+
+
+QUICK = {
+    "ack_before_sync": 60, "fold_before_sync": 300, "tell_before_sync": 100, "decision_on_folded_state": 300,
+    "claim_lost_on_crash": 100, "key_forgotten": 60, "parked_forgotten": 60, "synced_ignored": 300,
+    "move_in_two_events": 100, "requeued_at_the_wrong_end": 100, "abort_without_parking": 60,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", QUICK)
+def test_a_planted_bug_is_found_soon(bug: str) -> None:
+    _, found = bugs.find(bug, QUICK[bug])
+    assert found is not None
+
+
+def test_a_failure_is_shrunk_to_what_it_needs() -> None:
+    with bugs.planted("parked_forgotten"):
+        plan = next(p for p in map(make, range(100)) if play(p).finds)
+        small = shrink(plan, seconds=20)
+        assert play(small).finds
+    assert len(small.actions) < len(plan.actions)
+    assert attrs.evolve(small, actions=()) != small
