@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -30,7 +31,7 @@ BUILT_IN_ROUTES: Final = ("deepseek", "anthropic", "openai", "ollama", "rehearsa
 
 
 def _duration(value: Any, path: Path) -> float:
-    if type(value) in (int, float) and 0 <= value < float("inf"):
+    if type(value) in (int, float) and 0 <= value <= sys.float_info.max:
         return float(value)
     if not isinstance(value, str):
         raise Wrong(path, "expected a duration, like 90s or 1h30m")

@@ -1,14 +1,14 @@
-"""Foreign data into our classes, strictly: one checker for requests and for the config.
+"""Foreign data into our classes, strictly: one cattrs converter for requests and for the config.
 
-A checker is a function ``(value, path) -> value`` made once from a type and kept. Nothing is coerced:
-``"5"`` is not 5, ``true`` is not 1, a missing field is not zero, an unknown one is refused and the
-nearest known one named. The one widening is from int to float, because JSON has only one kind of number.
+Nothing is coerced: ``"5"`` is not 5, ``true`` is not 1, a missing field is not zero, an unknown one is
+refused and the nearest known one named. The one widening is from int to float, because JSON has only one
+kind of number.
 
 Understood are str, int, float, bool, None, Any, ``X | Y``, Literal, list, tuple, ``dict[str, X]``,
 `wire.Params`, attrs classes, and `Annotated` with further functions ``(value, path) -> value``.
 
-Why not cattrs: it coerces scalars unless told otherwise, does not know `wire.Params`, and its paths and
-"did you mean" would be more code around it than this is.
+A hook raises `Wrong` with the path from its own value; whoever holds that value puts its place before it.
+Lists and tables stop at the first wrong item: cattrs' own keep an error for each, and a line holds millions.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
+from cattrs import ClassValidationError, Converter
+from cattrs.gen import make_dict_structure_fn_from_attrs, override
 
 from dshd.wire import REQUIRED, Params, did_you_mean, wire_name
 
 Path = tuple[str | int, ...]
-Check = Callable[[Any, Path], Any]
+Hook = Callable[[Any, Any], Any]  # (value, what cattrs passes besides and ours don't need) -> value
 T = TypeVar("T")
 
 
@@ -36,6 +38,9 @@ class Wrong(Exception):
         self.path = path
         self.what = what
 
+    def under(self, place: str | int) -> Wrong:
+        return Wrong((place, *self.path), self.what)
+
 
 def dotted(path: Path) -> str:
     """``routes.fast.fallback[0]``."""
@@ -45,25 +50,12 @@ def dotted(path: Path) -> str:
 
 def structure(value: Any, kind: type[T]) -> T:
     """``value`` as a ``kind``. Raises `Wrong` at the first place that isn't right."""
-    built: T = checker(cast(Any, kind))(value, ())
-    return built
+    return _converter.structure(value, kind)
 
 
-@functools.cache
-def checker(kind: Any) -> Check:
-    """The checker of a type. Raises TypeError for types that are not understood (a mistake of ours)."""
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    if isinstance(kind, type) and (issubclass(kind, Params) or attrs.has(kind)):
-        return _object(kind)
-    origin = get_origin(kind)
-    if origin not in _GENERICS:
-        raise TypeError(f"no checker for {kind!r}")
-    return _GENERICS[origin](get_args(kind))
-
-
-def _expected(what: str, value: Any, path: Path) -> Wrong:
-    return Wrong(path, f"expected {what}, got {_KINDS.get(type(value), type(value).__name__)}")
+def checker(kind: Any) -> Hook:
+    """The hook of a type. Raises TypeError for types that are not understood (a mistake of ours)."""
+    return _converter.get_structure_hook(kind)
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -72,148 +64,147 @@ _KINDS: Final[dict[type, str]] = {
 }  # fmt: skip
 
 
-def _exactly(kind: type, what: str) -> Check:
-    def check(value: Any, path: Path) -> Any:
+def _expected(what: str, value: Any) -> Wrong:
+    return Wrong((), f"expected {what}, got {_KINDS.get(type(value), type(value).__name__)}")
+
+
+def _exactly(kind: type, then: Callable[[Any], Any] = lambda value: value) -> Hook:
+    def hook(value: Any, _: Any) -> Any:
         if type(value) is not kind:
-            raise _expected(what, value, path)
-        return value
+            raise _expected(_KINDS[kind], value)
+        return then(value)
 
-    return check
+    return hook
 
 
-def _number(value: Any, path: Path) -> float:
+def _number(value: Any, _: Any) -> float:
     if type(value) not in (int, float):
-        raise _expected("a number", value, path)
+        raise _expected("a number", value)
     if not abs(value) <= sys.float_info.max:  # NaN and infinities, and integers beyond all floats
-        raise Wrong(path, "expected a finite number")
+        raise Wrong((), "expected a finite number")
     return float(value)
 
 
-_SCALARS: Final[dict[Any, Check]] = {
-    str: _exactly(str, "a string"),
-    int: _exactly(int, "an integer"),
-    bool: _exactly(bool, "a boolean"),
-    float: _number,
-    type(None): _exactly(type(None), "null"),
-    Any: lambda value, path: value,
-}
-
-
-def _literal(words: tuple[Any, ...]) -> Check:
-    def check(value: Any, path: Path) -> Any:
+def _literal(*words: Any) -> Hook:
+    def hook(value: Any, _: Any) -> Any:
         if not isinstance(value, str) or value not in words:
-            raise Wrong(path, f"expected {' or '.join(words)}, got {value!r}")
+            raise Wrong((), f"expected {' or '.join(words)}, got {value!r}")
         return value
 
-    return check
+    return hook
 
 
-def _union(kinds: tuple[Any, ...]) -> Check:
+def _union(*kinds: Any) -> Hook:
     """The members must differ in their JSON kind, or be tried in the order written."""
-    if type(None) in kinds and len(kinds) == 2:
-        return _optional(checker(next(kind for kind in kinds if kind is not type(None))))
-    checks = [checker(kind) for kind in kinds]
+    hooks = [checker(kind) for kind in kinds]
 
-    def check(value: Any, path: Path) -> Any:
+    def hook(value: Any, _: Any) -> Any:
         wrongs = []
-        for attempt in checks:
+        for attempt in hooks:
             try:
-                return attempt(value, path)
+                return attempt(value, None)
             except Wrong as wrong:
                 wrongs.append(wrong)
         raise max(wrongs, key=lambda wrong: len(wrong.path))  # the one that came furthest fits best
 
-    return check
+    return hook
 
 
-def _optional(inner: Check) -> Check:
-    def check(value: Any, path: Path) -> Any:
-        return None if value is None else inner(value, path)
-
-    return check
-
-
-def _list(kinds: tuple[Any, ...]) -> Check:
-    inner = checker(kinds[0])
-
-    def check(value: Any, path: Path) -> list[Any]:
-        if type(value) is not list:
-            raise _expected("a list", value, path)
-        return [inner(item, (*path, index)) for index, item in enumerate(value)]
-
-    return check
+def _at(place: str | int, hook: Hook, value: Any) -> Any:
+    try:
+        return hook(value, None)
+    except Wrong as wrong:
+        raise wrong.under(place) from None
 
 
-def _tuple(kinds: tuple[Any, ...]) -> Check:
+def _list(kind: Any, make: Callable[..., Any] = list) -> Hook:
+    hook = checker(kind)
+    return _exactly(list, lambda value: make(_at(i, hook, item) for i, item in enumerate(value)))
+
+
+def _tuple(*kinds: Any) -> Hook:
     if kinds[-1] is Ellipsis:
-        items = _list(kinds[:1])
-        return lambda value, path: tuple(items(value, path))
-    inner = [checker(kind) for kind in kinds]
+        return _list(kinds[0], tuple)
+    hooks = [checker(kind) for kind in kinds]
 
-    def check(value: Any, path: Path) -> tuple[Any, ...]:
-        if type(value) is not list or len(value) != len(inner):
-            raise _expected(f"a list of {len(inner)}", value, path)
-        return tuple(one(item, (*path, i)) for i, (one, item) in enumerate(zip(inner, value, strict=True)))
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is not list or len(value) != len(hooks):
+            raise _expected(f"a list of {len(hooks)}", value)
+        return tuple(map(_at, range(len(hooks)), hooks, value))
 
-    return check
-
-
-def _dict(kinds: tuple[Any, ...]) -> Check:
-    inner = checker(kinds[1])
-
-    def check(value: Any, path: Path) -> dict[str, Any]:
-        if type(value) is not dict:
-            raise _expected("a table", value, path)
-        return {key: inner(item, (*path, key)) for key, item in value.items()}
-
-    return check
+    return hook
 
 
-def _annotated(kinds: tuple[Any, ...]) -> Check:
-    inner, *more = checker(kinds[0]), *kinds[1:]
-
-    def check(value: Any, path: Path) -> Any:
-        value = inner(value, path)
-        for further in more:
-            value = further(value, path)
-        return value
-
-    return check
+def _dict(_key: Any, kind: Any) -> Hook:
+    hook = checker(kind)
+    return _exactly(dict, lambda value: {key: _at(key, hook, item) for key, item in value.items()})
 
 
-_GENERICS: Final[dict[Any, Callable[[tuple[Any, ...]], Check]]] = {
-    Union: _union,
-    types.UnionType: _union,
-    Literal: _literal,
-    list: _list,
-    tuple: _tuple,
-    dict: _dict,
-    Annotated: _annotated,
-}
+def _annotated(kind: Any, *more: Callable[[Any, Path], Any]) -> Hook:
+    hook = checker(kind)
+    return lambda value, _: functools.reduce(lambda so_far, check: check(so_far, ()), more, hook(value, None))
 
 
-def _object(kind: type) -> Check:
+def _object(kind: type) -> Hook:
+    def then(value: dict[str, Any]) -> Any:
+        try:
+            return _compiled(kind)(value, kind)
+        except ClassValidationError as group:
+            raise _first(group, value, _fields(kind)) from None
+
+    return _exactly(dict, then)
+
+
+@functools.cache
+def _compiled(kind: type) -> Hook:
+    """Takes a millisecond, so only of what comes up: most of a config doesn't."""
+    names: dict[str, Any] = {field.name: override(rename=name) for name, field in _fields(kind).items()}
+    return make_dict_structure_fn_from_attrs(list(_fields(kind).values()), kind, _converter, **names)
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, attrs.Attribute[Any]]:
+    """By their names on the wire."""
+    known = attrs.resolve_types(kind) if attrs.has(kind) else _as_attrs(kind)
+    return {wire_name(field.name): field for field in attrs.fields(known)}
+
+
+def _as_attrs(kind: type[Params]) -> Any:
     hints = get_type_hints(kind, include_extras=True)
-    defaults = kind.fields if issubclass(kind, Params) else _attrs_defaults(kind)
-    fields = {wire_name(name): (name, checker(hints[name])) for name in defaults}
-    required = [wire_name(name) for name, default in defaults.items() if default is REQUIRED]
-
-    def check(value: Any, path: Path) -> Any:
-        if type(value) is not dict:
-            raise _expected("a table", value, path)
-        given = {}
-        for key, item in value.items():
-            if key not in fields:
-                raise Wrong((*path, key), f"unknown key{did_you_mean(key, fields)}")
-            name, inner = fields[key]
-            given[name] = inner(item, (*path, key))
-        for key in required:
-            if key not in value:
-                raise Wrong((*path, key), "missing")
-        return kind(**given)
-
-    return check
+    defaults = {name: attrs.NOTHING if value is REQUIRED else None for name, value in kind.fields.items()}
+    fields = {name: attrs.field(default=defaults[name], type=hints[name]) for name in defaults}
+    return attrs.make_class(kind.__name__, fields, kw_only=True, init=False, repr=False, eq=False)
 
 
-def _attrs_defaults(kind: type) -> Mapping[str, Any]:
-    return {field.name: REQUIRED if field.default is attrs.NOTHING else None for field in attrs.fields(kind)}
+def _first(group: ClassValidationError, value: dict[str, Any], known: Collection[str]) -> Exception:
+    """The first error in the order of the data; what is missing comes last."""
+    errors = {wire_name(note.name): error for error, note in group.group_exceptions()[0]}
+    for key in value:
+        if key not in known:
+            return Wrong((key,), f"unknown key{did_you_mean(key, known)}")
+        if key in errors:
+            error = errors[key]
+            return error.under(key) if isinstance(error, Wrong) else error
+    return Wrong((next(iter(errors)),), "missing") if errors else group
+
+
+_FACTORIES: Final[dict[Any, Callable[..., Hook]]] = {
+    Union: _union, types.UnionType: _union, Literal: _literal, Annotated: _annotated,
+    list: _list, tuple: _tuple, dict: _dict,
+}  # fmt: skip
+
+
+def _hook(kind: Any) -> Hook:
+    """Of all but scalars and Any. Nothing is left to cattrs' own hooks, because they coerce."""
+    if get_origin(kind) in _FACTORIES:
+        return _FACTORIES[get_origin(kind)](*get_args(kind))
+    if isinstance(kind, type) and (issubclass(kind, Params) or attrs.has(kind)):
+        return _object(kind)
+    raise TypeError(f"no checker for {kind!r}")
+
+
+_converter: Final = Converter(forbid_extra_keys=True, detailed_validation=True)
+_converter.register_structure_hook_factory(lambda kind: kind is not Any, _hook)
+for _scalar in (str, int, bool, type(None)):
+    _converter.register_structure_hook(_scalar, _exactly(_scalar))
+_converter.register_structure_hook(float, _number)

@@ -28,6 +28,7 @@ from dshd.session.attachments import content_of
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
+from dshd.strict import structure
 
 Json = dict[str, Any]
 
@@ -638,3 +639,5 @@ _TABLE: Final = (
 )
 
 METHODS: Final[dict[str, Method]] = {method.params.method: method for method in _TABLE}
+
+structure({}, wire.SendParams)  # has its code compiled now, and not while the first sender waits

@@ -144,6 +144,7 @@ def test_the_default_route_may_stand_in_its_section() -> None:
         ("[budget]\nturn_cost = -1", "config.toml:2: budget.turn_cost: must not be negative"),
         ("[budget]\nturn_cost = nan", "config.toml:2: budget.turn_cost: expected a finite number"),
         ("[tools]\nbash_max = '1 h'", 'config.toml:2: tools.bash_max: "1 h" is not a duration; '),
+        (f"[tools]\nbash_max = 1{'0' * 400}", "config.toml:2: tools.bash_max: expected a duration, like"),
         ("[tools]\nbash_max = true", "config.toml:2: tools.bash_max: expected a duration, like 90s or 1h30m"),
         ("model = 5", "config.toml:1: model: expected the name of a route"),
         ("model = 'fats'\n[routes.fast]\nadapter='openai'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dshd import config
 from dshd.strict import Wrong, checker, dotted, structure
 from dshd.wire import Params
 
@@ -108,6 +110,47 @@ def test_a_further_check_sees_what_passed_the_first() -> None:
 def test_a_type_it_does_not_know_is_a_mistake_of_ours() -> None:
     with pytest.raises(TypeError):
         checker(set[int])
+
+
+def subclasses(kind: type) -> set[type]:
+    return {kind} | {found for below in kind.__subclasses__() for found in subclasses(below)}
+
+
+SECTIONS = [kind for kind in vars(config).values() if isinstance(kind, type) and attrs.has(kind)]
+PARAMS = [kind for kind in subclasses(Params) if kind.__module__ == "dshd.wire"]
+
+
+@pytest.mark.parametrize("kind", [*SECTIONS, *PARAMS], ids=lambda kind: kind.__name__)
+def test_every_field_of_ours_is_of_a_type_that_it_knows(kind: type) -> None:
+    with contextlib.suppress(Wrong):
+        structure({}, kind)
+
+
+def test_of_many_wrong_items_only_the_first_is_looked_at() -> None:
+    looked = []
+
+    def never(value: Any, path: Any) -> Any:
+        looked.append(value)
+        raise Wrong(path, "never right")
+
+    kind = Annotated[Any, never]
+    for form, value in (
+        (list[kind], [1, 2]),
+        (tuple[kind, ...], [1, 2]),
+        (dict[str, kind], {"a": 1, "b": 2}),
+    ):
+        with pytest.raises(Wrong):
+            checker(form)(value, ())
+    assert looked == [1, 1, 1]
+
+
+def test_an_error_of_our_own_is_not_taken_for_wrong_data() -> None:
+    @attrs.frozen
+    class Picky:
+        n: int = attrs.field(validator=lambda self, field, value: 1 // value)
+
+    with pytest.raises(ExceptionGroup):
+        structure({"n": 0}, Picky)
 
 
 JSON = st.recursive(
