@@ -27,7 +27,7 @@ from itertools import takewhile
 import attrs
 
 from dshd.log.codec import BadLine, Event, decode
-from dshd.log.vocabulary import after
+from dshd.log.vocabulary import GAP, after
 
 _START = b'{"seq":'
 # How many beginnings are tried in one bad line. They stand in nested objects, too; in text they
@@ -112,9 +112,15 @@ class Survey:
         self._next_line += raw.endswith(b"\n")
         self.end = offset + len(raw)
         try:
-            return self._place(offset, decode(raw))
+            event = decode(raw)
         except BadLine as bad:
             return self._bad(offset, raw, bad.reason)
+        if event.seq != self.expected or self.regions or event.type == GAP:
+            return self._place(offset, event)
+        self.expected, self.good_end = event.seq + 1, self.end  # as nearly always
+        if event.synced is not None and event.synced > self.synced:
+            self.synced = event.synced
+        return offset, event
 
     def _bad(self, offset: int, raw: bytes, reason: str) -> tuple[int, Event] | None:
         found = embedded(raw)

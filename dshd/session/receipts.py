@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.session.events import Message, Queue
+from dshd.session.values import evolve
 
 ENDED_BY_DECISION: Final = ("rejected", "removed", "cleared", "expired", "superseded", "aborted")
 
@@ -67,7 +68,7 @@ class Receipt:
         if cause is not None:
             stop["cause"] = cause
         stop.update({k: changes[k] for k in ("turn", "step", "outcome") if changes.get(k) is not None})
-        return attrs.evolve(self, state=state, way=(*self.way, stop), **changes)
+        return evolve(self, state=state, way=(*self.way, stop), **changes)
 
     @property
     def ended(self) -> bool:

@@ -35,6 +35,7 @@ from dshd.session.turns import (
     answer_of,
     end,
 )
+from dshd.session.values import evolve
 
 CRASH_LOOP: Final = 3
 
@@ -150,7 +151,7 @@ class State:
 
     def layer(self) -> State:
         """A scratch copy: what is folded into it leaves this one as it is."""
-        return attrs.evolve(
+        return evolve(
             self,
             receipts=self.receipts.layer(),
             keys=self.keys.layer(),
@@ -253,7 +254,7 @@ def _spliced(state: State, event: Event) -> None:
     for queue, message in came:
         _came(state, event, queue, message, moved=message.id in gone)
         if data["cause"] == "supersede" and message.id not in gone:
-            state.receipts[message.id] = attrs.evolve(state.receipts[message.id], superseded=left)
+            state.receipts[message.id] = evolve(state.receipts[message.id], superseded=left)
     if data["cause"] in undo.CAUSES:
         _removed(state, event, data["cause"], left)
     elif data["cause"] == "undo":
@@ -305,7 +306,7 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
     _attached(state, message)
     if state.turn is not None and not moved:
         kept = tuple((q, m) for q, m in state.turn.claimed if m.id != message.id)
-        state.turn = attrs.evolve(state.turn, claimed=kept)
+        state.turn = evolve(state.turn, claimed=kept)
 
 
 def _said(state: State, event: Event, queue: Queue, message: Message) -> None:
@@ -337,7 +338,7 @@ def _claimed(state: State, claimed: inbox.Claimed) -> None:
     if state.turn is None:
         raise KeyError("a claim outside a turn")
     opener = next((m for q, m in claimed if q == "next-turn"), None)
-    state.turn = attrs.evolve(
+    state.turn = evolve(
         state.turn,
         claimed=(*state.turn.claimed, *claimed),
         opener=opener.id if opener else state.turn.opener,
@@ -367,7 +368,7 @@ def _turn_start(state: State, event: Event) -> None:
     if retry_of is not None and (ended := state.turns.get(retry_of)) is not None:
         for id in ended.members:
             _attempt_again(state, event, id, number)
-        state.turn = attrs.evolve(state.turn, members=ended.members, then_park=ended.then_park)
+        state.turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
     state.last_turn, state.woken, state.resume = number, False, None
 
 
@@ -391,18 +392,18 @@ def _abort_requested(state: State, event: Event) -> None:
 def _abort(state: State, abort: Abort) -> None:
     turn = _open(state)
     both = abort if turn.abort is None else turn.abort.joined_by(abort)
-    state.turn = attrs.evolve(turn, abort=both)
+    state.turn = evolve(turn, abort=both)
 
 
 def _step_start(state: State, event: Event) -> None:
-    state.turn = attrs.evolve(
+    state.turn = evolve(
         _open(state), step=event.data["step"], step_open=True, answered=False, chunks_from=None,
         calls={}, results_wait=False,
     )  # fmt: skip
 
 
 def _step_end(state: State, event: Event) -> None:
-    state.turn = attrs.evolve(_open(state), step_open=False, chunks_from=None)
+    state.turn = evolve(_open(state), step_open=False, chunks_from=None)
 
 
 def _step_rejected(state: State, event: Event) -> None:
@@ -414,7 +415,7 @@ def _step_rejected(state: State, event: Event) -> None:
             "rejected", at=event.time, seq=event.seq, turn=turn.number, outcome="rejected",
             by={"by": data.get("by"), "reason": data.get("reason")},
         )  # fmt: skip
-    state.turn = attrs.evolve(turn, claimed=tuple(c for c in turn.claimed if c[1].id not in ids))
+    state.turn = evolve(turn, claimed=tuple(c for c in turn.claimed if c[1].id not in ids))
     _removed(state, event, "reject", ids, {"kind": "plugin", "via": data.get("by")})
 
 
@@ -429,7 +430,7 @@ def _user_message(state: State, event: Event) -> None:
     )  # fmt: skip
     if message.source.get("via") == "context":
         state.snapshot = message.text
-    state.turn = attrs.evolve(
+    state.turn = evolve(
         turn,
         claimed=tuple(c for c in turn.claimed if c[1].id != message.id),
         members=(*turn.members, message.id),
@@ -439,12 +440,12 @@ def _user_message(state: State, event: Event) -> None:
 def _chunk(state: State, event: Event) -> None:
     turn = _open(state)
     if turn.chunks_from is None:
-        state.turn = attrs.evolve(turn, chunks_from=event.seq)
+        state.turn = evolve(turn, chunks_from=event.seq)
 
 
 def _request_sent(state: State, event: Event) -> None:
     """A new attempt: what an earlier one streamed is no part of the answer."""
-    state.turn = attrs.evolve(_open(state), chunks_from=None)
+    state.turn = evolve(_open(state), chunks_from=None)
 
 
 def _assistant(state: State, event: Event) -> None:
@@ -454,7 +455,7 @@ def _assistant(state: State, event: Event) -> None:
         for b in data["content"]
         if b["type"] == "tool-call"
     }
-    state.turn = attrs.evolve(
+    state.turn = evolve(
         turn,
         answered=True,
         chunks_from=None,
@@ -468,8 +469,8 @@ def _assistant(state: State, event: Event) -> None:
 
 def _tool_call(state: State, event: Event) -> None:
     turn, id = _open(state), event.data["call"]
-    started = attrs.evolve(turn.calls[id], started=True)
-    state.turn = attrs.evolve(turn, calls={**turn.calls, id: started})
+    started = evolve(turn.calls[id], started=True)
+    state.turn = evolve(turn, calls={**turn.calls, id: started})
 
 
 def _tool_result(state: State, event: Event) -> None:
@@ -479,7 +480,7 @@ def _tool_result(state: State, event: Event) -> None:
     if (data.get("error") or {}).get("code") == "OUTCOME_UNKNOWN":
         unknown = (*unknown, {"tool": call.name, "what": str(data["error"].get("what", ""))})
     rest = {id: c for id, c in turn.calls.items() if id != call.id}
-    state.turn = attrs.evolve(turn, calls=rest, unknown=unknown, results_wait=True)
+    state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True)
 
 
 def _turn_end(state: State, event: Event) -> None:

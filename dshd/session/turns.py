@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from dshd.session.inbox import Claimed
+from dshd.session.values import evolve
 
 STRICTNESS = ("continue", "keep", "clear")  # of an abort's disposition, laxest first
 
@@ -24,7 +25,7 @@ class Abort:
     def joined_by(self, other: Abort) -> Abort:
         """First cause wins; strictest disposition wins."""
         strict = max(self.disposition, other.disposition, key=STRICTNESS.index)
-        return attrs.evolve(self, disposition=strict)
+        return evolve(self, disposition=strict)
 
 
 def requested(turn: int, abort: Abort) -> dict[str, Any]:
