@@ -241,7 +241,8 @@ def park_reason(park: Json) -> str:
     by, what = park.get("by"), park.get("what")
     words = _PARKS.get(str(by), str(by) if by else "")
     if what and what != by:
-        words = f"{words}: {what}" if words else str(what)
+        what = str(what).rstrip(".")
+        words = f"{words}: {what}" if words else what
     return words
 
 

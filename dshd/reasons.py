@@ -133,7 +133,7 @@ def _parked(facts: Facts, clock: Clock) -> str:
         how = f"by {whose} {by}{f' ({place}' if place else ''}"
     else:
         how = _PARKS.get(by, f"by {by}")
-        how = f"{how}: {facts['detail']}" if facts.get("detail") else how
+        how = f"{how}: {str(facts['detail']).rstrip('.')}" if facts.get("detail") else how
     return f"Parked at {clock.when(facts['at'])} {how}{_ahead(facts)}"
 
 
