@@ -202,7 +202,8 @@ def fsck(cli: Cli, params: wire.FsckParams) -> list[Json]:
     lock = StateLock(found.store.state)
     try:
         ids = found.ids() if params.all else [found.resolve(params.session, params.cwd)]
-        return [_checked(found, id, params.repair) for id in ids]
+        reports = [_checked(found, id, params.repair) for id in ids]
+        return [_with_requests(found, report) for report in reports] if params.requests else reports
     finally:
         lock.close()
 
@@ -228,6 +229,18 @@ def _check(found: Files, id: str) -> Json:
     return _report(id, state.name if state.header else id, problem, events=state.seq + 1, size=size)
 
 
+def _with_requests(found: Files, report: Json) -> Json:
+    """The report with what was sent to models, made again and compared."""
+    from dshd.model.models import Models
+    from dshd.session import requests
+
+    path = found.store.log_path(report["session"])
+    try:
+        return requests.add(report, requests.check(found.disk, path, Models().rebuild))
+    except errors.DshError:  # it says so already
+        return report
+
+
 def _report(id: str, name: str, problem: errors.DshError | None, *, events: int, size: int) -> Json:
     return {
         "type": "fsck",
@@ -238,5 +251,6 @@ def _report(id: str, name: str, problem: errors.DshError | None, *, events: int,
         "bytes": size,
         "problem": problem.message if problem else None,
         "hint": problem.hint if problem else None,
+        "requests": None,
         "exit": 7 if problem else 0,
     }

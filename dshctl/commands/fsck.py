@@ -17,7 +17,9 @@ Json = dict[str, Any]
 
 
 @command(
-    "fsck", short_help="Check the logs; --repair one.", examples=["dshctl fsck", "dshctl fsck --repair api"]
+    "fsck",
+    short_help="Check the logs; --repair one.",
+    examples=["dshctl fsck", "dshctl fsck --repair api", "dshctl fsck --requests"],
 )
 @session_argument()
 @SESSION
@@ -26,7 +28,8 @@ Json = dict[str, Any]
 def COMMAND(cli: Cli, which: str | None, session: str | None, repair: bool, requests: bool) -> int:
     """Check logs: every line, every number, and that a rebuild gives what the daemon holds.
 
-    Without a session all are checked; exit 7 if one is damaged.
+    Without a session all are checked; exit 7 if one is damaged, or, with --requests, if what was sent
+    to a model is not what its log makes of it.
     """
     ref = one_session(session, which)
     if repair and ref is None:
@@ -68,6 +71,15 @@ def code(report: Json) -> int:
 def sentence(report: Json) -> str:
     name = report.get("name") or report.get("session") or report.get("id")
     if report["ok"]:
-        return f"{name}: good, {count(report['events'], 'event')}, {size_text(report['bytes'])}."
+        good = f"{name}: good, {count(report['events'], 'event')}, {size_text(report['bytes'])}"
+        return f"{good}{_requests(report.get('requests'))}."
     hint = f"   {report['hint']}" if report.get("hint") else ""
     return f"{name}: {report['problem']}{hint}"
+
+
+def _requests(found: Json | None) -> str:
+    """What was sent to models, and could be made again."""
+    if found is None:
+        return ""
+    past = f", {found['not_comparable']} not comparable" if found["not_comparable"] else ""
+    return f", {count(found['compared'], 'request')} made again{past}"

@@ -302,8 +302,9 @@ async def _fsck(call: Call) -> Json:
     if params.repair:
         call.rights.check("fsck --repair", True, "no")
         with trio.CancelScope(shield=True):  # it rewrites a file: to be ended, whoever asked
-            return _fsck_report([await call.registry.repair(ids[0], call.peer)])
-    return _fsck_report([await call.registry.fsck(id) for id in ids])
+            report = await call.registry.repair(ids[0], call.peer)
+        return _fsck_report([await call.registry.fsck(ids[0], requests=True) if params.requests else report])
+    return _fsck_report([await call.registry.fsck(id, requests=params.requests) for id in ids])
 
 
 def _fsck_report(reports: list[Json]) -> Json:

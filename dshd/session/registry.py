@@ -30,7 +30,8 @@ from dshd.log.disk import Disk
 from dshd.log.store import ATTACHMENTS, Store
 from dshd.log.writer import LogWriter, hop
 from dshd.model.routes import Choice
-from dshd.session import attachments, loading, opening, sending, views
+from dshd.session import attachments, index, loading, opening, sending, views
+from dshd.session import requests as sent
 from dshd.session.checkpoint import Kept
 from dshd.session.events import VERSION, file_name
 from dshd.session.keeping import Keeper
@@ -449,8 +450,9 @@ class Registry:
 
     # --- looking after them
 
-    async def fsck(self, id: str) -> Json:
-        """Fold the log anew and compare with what is held in memory; G3."""
+    async def fsck(self, id: str, *, requests: bool = False) -> Json:
+        """Fold the log anew and compare with what is held in memory (G3); with ``requests``, also make
+        each request again that was sent (G9)."""
         session = await self.get(id)
         held = session.state
         digest, seq = held.digest(), held.seq
@@ -464,7 +466,7 @@ class Registry:
         return {
             "type": "fsck", "session": id, "name": session.state.name, "ok": problem is None,
             "events": seq + 1, "bytes": found.opened.size, "problem": problem,
-            "hint": found.broken.error.hint if found.broken else None,
+            "hint": found.broken.error.hint if found.broken else None, "requests": None,
             "exit": 0 if problem is None else 7,
         }  # fmt: skip
 
@@ -493,6 +495,10 @@ class Registry:
 
     def _read_secrets(self, id: str) -> dict[str, str]:
         try:
+        if not requests:
+            return report
+        rebuild = self.services.models.rebuild
+        return sent.add(report, await self._read(lambda: sent.check(self.disk, path, rebuild, until=seq)))
             return dict(json.loads(self.disk.read_bytes(self.store.session_dir(id) / SECRETS)))
         except (OSError, ValueError):
             return {}

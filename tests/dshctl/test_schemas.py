@@ -50,6 +50,7 @@ WOKEN: Json = {
 FSCK: Json = {
     "type": "fsck", "session": "s4h8w2c1", "name": "api", "ok": True, "events": 413, "bytes": 412690,
     "problem": None, "hint": None, "exit": 0,
+    "requests": {"compared": 12, "different": 0, "first": None, "not_comparable": 1},
 }  # fmt: skip
 MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ class ScriptedModels:
 
     def adapter_name(self, ref: str) -> str:
         return "scripted"
+
+    def rebuild(self, context: Mapping[str, Any], encoder: str, request: ModelRequest) -> bytes | None:
+        call = self.prepare_call(context["route"])
+        return self.adapter.encode(call, request) if encoder == self.adapter.encoder else None
 
 
 @attrs.define(eq=False)
