@@ -463,7 +463,7 @@ class Registry:
         problem = found.broken.error.message if found.broken else None
         if differ and problem is None:
             problem = f"memory differs from the log in {', '.join(differ)}"
-        return {
+        report = {
             "type": "fsck", "session": id, "name": session.state.name, "ok": problem is None,
             "events": seq + 1, "bytes": found.opened.size, "problem": problem,
             "hint": found.broken.error.hint if found.broken else None, "requests": None,
