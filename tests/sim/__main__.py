@@ -8,18 +8,13 @@ python -m tests.sim --bugs                    after how many histories each plan
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
-import time
-from collections import Counter
-from typing import Any
 
 from tests.sim import bugs
 from tests.sim.plan import make
 from tests.sim.play import play
+from tests.sim.run import run
 from tests.sim.shrink import shrink
-
-EACH = 200  # histories in one piece of work
 
 
 def main() -> int:
@@ -54,45 +49,6 @@ def replay(seed: int, *, shrunk: bool = False) -> int:
     for find in past.finds:
         print("FOUND:", find)
     return 1 if past.finds else 0
-
-
-def piece(start: int, count: int = EACH) -> tuple[int, Counter[str], list[tuple[int, str]]]:
-    """Play ``count`` histories from seed ``start``: how many, of what, and those that failed."""
-    counts: Counter[str] = Counter()
-    failed: list[tuple[int, str]] = []
-    for seed in range(start, start + count):
-        past = play(make(seed))
-        counts.update(past.counts)
-        if past.finds:
-            failed.append((seed, past.finds[0]))
-    return count, counts, failed
-
-
-def run(seconds: float, jobs: int, start: int = 0) -> int:
-    begun, done, counts, failed = time.monotonic(), 0, Counter[str](), []
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for count, more, bad in pool.imap_unordered(piece, _starts(start, begun + seconds, jobs)):
-            done, failed = done + count, failed + bad
-            counts.update(more)
-            for seed, find in bad:
-                print(f"seed {seed}: {find}", flush=True)
-    took = time.monotonic() - begun
-    print(f"{done} histories in {took:.0f} s ({done / took:.0f} a second), {len(failed)} failed")
-    for what, n in sorted(counts.items()):
-        print(f"{n:10}  {what}")
-    if failed:
-        print(f"\nthe first, shrunk (again with: python -m tests.sim --seed {failed[0][0]} --shrink):")
-        print(shrink(make(failed[0][0])))
-        print("FOUND:", failed[0][1])
-    return 1 if failed else 0
-
-
-def _starts(start: int, end: float, jobs: int) -> Any:
-    """First seeds of the pieces; no more than a few ahead, so that it ends in time."""
-    n = 0
-    while time.monotonic() < end:
-        yield start + n * EACH
-        n += 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""Many histories, in as many processes as there are processors."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import queue
+import time
+from collections import Counter
+from typing import Any
+
+from tests.sim.plan import make
+from tests.sim.play import play
+from tests.sim.shrink import shrink
+
+EACH = 100  # histories between two reports of a process
+
+Report = tuple[int, Counter[str], list[tuple[int, str]]]  # how many, of what, (seed, find) of the failed
+
+
+def piece(first: int, step: int, count: int) -> Report:
+    """Play ``count`` histories: those of the seeds ``first``, ``first + step``, ..."""
+    counts: Counter[str] = Counter()
+    failed: list[tuple[int, str]] = []
+    for seed in range(first, first + step * count, step):
+        past = play(make(seed))
+        counts.update(past.counts)
+        if past.finds:
+            failed.append((seed, past.finds[0]))
+    return count, counts, failed
+
+
+def work(first: int, step: int, seconds: float, reports: Any) -> None:
+    """One process: pieces until time is up, then None."""
+    gc.set_threshold(50_000, 20, 20)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        reports.put(piece(first, step, EACH))
+        first += step * EACH
+    reports.put(None)
+
+
+def run(seconds: float, jobs: int, start: int = 0) -> int:
+    """Play for so long; the first failure is shrunk and printed. Returns the exit status."""
+    context = multiprocessing.get_context("spawn")
+    reports = context.Queue()
+    workers = [context.Process(target=work, args=(start + n, jobs, seconds, reports)) for n in range(jobs)]
+    begun, done, counts = time.monotonic(), 0, Counter[str]()
+    failed: list[tuple[int, str]] = []
+    for worker in workers:
+        worker.start()
+    for count, more, bad in _arriving(reports, workers):
+        done, failed = done + count, failed + bad
+        counts.update(more)
+        for seed, find in bad:
+            print(f"seed {seed}: {find}", flush=True)
+    for worker in workers:
+        worker.join()
+    _tell(done, time.monotonic() - begun, counts, failed)
+    return 1 if failed or any(worker.exitcode for worker in workers) else 0
+
+
+def _arriving(reports: Any, workers: list[Any]) -> Any:
+    running = len(workers)
+    while running:
+        try:
+            report = reports.get(timeout=60)
+        except queue.Empty:
+            running = sum(worker.is_alive() for worker in workers)
+            continue
+        if report is None:
+            running -= 1
+        else:
+            yield report
+
+
+def _tell(done: int, took: float, counts: Counter[str], failed: list[tuple[int, str]]) -> None:
+    print(f"{done} histories in {took:.0f} s ({done / took:.0f} a second), {len(failed)} failed")
+    for what, n in sorted(counts.items()):
+        print(f"{n:10}  {what}")
+    if failed:
+        seed, find = min(failed)
+        print(f"\nthe first, shrunk (again with: python -m tests.sim --seed {seed} --shrink):")
+        print(shrink(make(seed)))
+        print("FOUND:", find)
