@@ -469,6 +469,10 @@ class Registry:
             "hint": found.broken.error.hint if found.broken else None, "requests": None,
             "exit": 0 if problem is None else 7,
         }  # fmt: skip
+        if not requests:
+            return report
+        rebuild = self.services.models.rebuild
+        return sent.add(report, await self._read(lambda: sent.check(self.disk, path, rebuild, until=seq)))
 
     async def repair(self, id: str, peer: Peer) -> Json:
         """``fsck --repair``: rewrite a damaged log around its bad regions. See `log.repair`."""
@@ -495,10 +499,6 @@ class Registry:
 
     def _read_secrets(self, id: str) -> dict[str, str]:
         try:
-        if not requests:
-            return report
-        rebuild = self.services.models.rebuild
-        return sent.add(report, await self._read(lambda: sent.check(self.disk, path, rebuild, until=seq)))
             return dict(json.loads(self.disk.read_bytes(self.store.session_dir(id) / SECRETS)))
         except (OSError, ValueError):
             return {}
