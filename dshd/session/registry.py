@@ -3,8 +3,9 @@
 - A session is loaded when something is asked of it, or at the daemon's start if it is marked
   active. Loading one twice at the same time is one loading. It is unloaded when it has rested for
   long and nobody holds it (`loading`).
-- What `ls` and name resolution need of a session that isn't loaded comes from ``view.json``
-  beside its log, believed only if it fits the log's size; else the log is folded.
+- What `ls` and name resolution need of a session that isn't loaded comes from one file for all
+  (`index`), else from ``view.json`` beside its log, each believed only if it fits the log's size;
+  else the log is folded.
 - Names are unique among open sessions; making, renaming and reopening are decided one at a time.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
+import orjson
 import trio
 
 from dshd import paths, wire
@@ -34,6 +36,7 @@ from dshd.session import attachments, index, loading, opening, sending, views
 from dshd.session import requests as sent
 from dshd.session.checkpoint import Kept
 from dshd.session.events import VERSION, file_name
+from dshd.session.index import Index
 from dshd.session.keeping import Keeper
 from dshd.session.ledger import Ledger
 from dshd.session.loading import Upkeep
@@ -74,7 +77,8 @@ class Registry:
         self._reserve = services.reserve
         self.services = attrs.evolve(services, environment=self.environment, reserve=self._give_reserve)
         self.loaded: dict[str, Session] = {}
-        self._views: dict[str, Json] = {}
+        self._views = Index()
+        self._listed: set[str] = set()  # on disk at the start, and not deleted since
         self._loading: dict[str, trio.Event] = {}
         self._secrets: dict[str, dict[str, str]] = {}
         self._limiter = limiter
@@ -156,10 +160,28 @@ class Registry:
             await self._read(self.store.reserve.hold)
 
     async def _index(self, ids: set[str]) -> None:
-        for id in sorted(ids):
-            if id not in self.loaded and id not in self._views:
-                self._views[id] = await self._read(lambda: self._view_of(id))  # noqa: B023 - awaited here
+        store, self._listed = self.store, ids
+        for view in await self._read(lambda: index.read(self.disk, store.state, store.sessions, set(ids))):
+            self._note(view["id"], view)
+        missing = [id for id in sorted(ids) if id not in self.loaded and id not in self._views]
+        for id in missing:
+            self._note(id, await self._read(lambda: self._view_of(id)))  # noqa: B023 - awaited here
         self._indexed.set()
+        if missing:
+            await self._save_index()
+
+    def _note(self, id: str, view: Json) -> None:
+        """A view that was read, unless something became of the session meanwhile."""
+        if id in self._listed and id not in self.loaded and id not in self._views:
+            self._views.put({**view, "id": id})
+
+    async def _save_index(self) -> None:
+        lines = {view["id"]: orjson.dumps(view) for view in self._all_views()}
+        try:
+            async with self._saving:
+                await self._read(lambda: index.write(self.disk, self.store.state, lines.values()))
+        except OSError as error:
+            log.warning("%s was not written: %s", index.NAME, error)
 
     async def drain(self, grace: float) -> None:
         """Let running turns reach a step boundary for ``grace`` s, then interrupt them."""
@@ -181,17 +203,20 @@ class Registry:
             await self._save_view(session)
             if trio.current_time() < last:
                 await session.keep()
+        if self._indexed.is_set():
+            await self._save_index()
 
     # --- which there are
 
     async def rows(self) -> list[wire.SessionRow]:
         """What `wire.resolve` chooses from."""
         await self._indexed.wait()
-        return [_row(view) for view in self._all_views()]
+        loaded = {id: session.row() for id, session in self.loaded.items()}
+        return list({**dict(self._views.rows()), **loaded}.values())
 
     def _all_views(self) -> list[Json]:
         loaded = {id: session.show() for id, session in self.loaded.items()}
-        return list({**self._views, **loaded}.values())
+        return list({**dict(self._views.views()), **loaded}.values())
 
     async def views(self, all: bool) -> list[Json]:
         """``session`` objects, newest activity first."""
@@ -260,7 +285,7 @@ class Registry:
         if session.used != used or session.holders or not session.rests or self._draining:
             return
         if self.loaded.get(id) is session:  # from here on without a checkpoint
-            self._views[id] = session.show()
+            self._views.put({**session.show(), "id": id})
             del self.loaded[id]
             self._secrets.pop(id, None)
             session.let_go()
@@ -444,7 +469,8 @@ class Registry:
             await session.drain()
             session.let_go()
             self.loaded.pop(id, None)
-            self._views.pop(id, None)
+            self._views.pop(id)
+            self._listed.discard(id)
             await self._write(lambda: self.store.delete(id))
         return {"type": "removed", "exit": 0, "session": id, "name": view["name"]}
 
@@ -539,17 +565,6 @@ def view_from_log(disk: Disk, path: Path) -> Json:
     word = found.broken.word if found.broken else None
     view = views.session(found.state, size=found.opened.size, broken=word)
     return view if view["id"] else {**view, "id": id, "name": id, "state": "damaged"}
-
-
-def _row(view: Json) -> wire.SessionRow:
-    return wire.SessionRow(
-        id=view["id"],
-        name=view["name"],
-        dir=view["dir"] or "",
-        state=view["state"],
-        implicit=view["implicit"],
-        active_at=view["active_at"] or 0,
-    )
 
 
 def _name(p: wire.CreateParams, taken: list[str]) -> str | None:

@@ -337,6 +337,18 @@ class Session:
     def word(self) -> str | None:
         return self.broken.word if self.broken else None
 
+    def row(self) -> wire.SessionRow:
+        """What names are resolved by; the same as in `show`."""
+        state = self.state
+        return wire.SessionRow(
+            id=self.id,
+            name=state.name,
+            dir=state.settings.get("dir") or "",
+            state=views.session_state(state, self.activity, self.word),
+            implicit=bool(state.settings.get("implicit")),
+            active_at=state.time,
+        )
+
     def show(self) -> Json:
         return views.session(self.state, self.activity, size=self.size, broken=self.word)
 
