@@ -18,9 +18,10 @@ question: reading never writes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
@@ -39,6 +40,7 @@ T = TypeVar("T")
 DEADLINE_S = 10.0
 MOST_IN_A_BATCH = 512
 UNMARK_AFTER_S = 2.0
+BUG = "this is a bug in dshd; its log has the details."
 Decide = Callable[[Scratch], T]
 
 
@@ -187,11 +189,14 @@ class Ledger:
         self.changed.fire()
 
     async def _one_round(self) -> None:
-        if not self._waiting:
-            await self._housekeeping()
-            return
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
-        await self._commit(batch)
+        try:
+            await (self._commit(batch) if batch else self._housekeeping())
+        except DshError as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("a batch failed")
+        _refuse([p for p in batch if not p.done.is_set()], Internal(BUG, outcome="unknown"))
 
     async def _housekeeping(self) -> None:
         """What is done only while no proposal waits. In here, so that it can't meet a batch: a
@@ -240,18 +245,23 @@ class Ledger:
         if scratch.state.active and not self.marked:
             await self._hooks.mark()
             self.marked = True
-        await self.writer.append(b"".join(scratch.lines), scratch.state.seq, sync=scratch.urgent)
+        sync = scratch.urgent or self._sync_wanted
+        await self.writer.append(b"".join(scratch.lines), scratch.state.seq, sync=sync)
+        self._sync_wanted = self._sync_wanted and not sync
 
     def _fold(self, scratch: Scratch, batch: list[Proposal[Any]]) -> None:
+        """Nobody who looks at the new state can undo it, or keep it from the others, by failing."""
         self.state = scratch.merge()
         self._prelude = None
-        self._hooks.tell(scratch.events[0].seq, scratch.lines)
         _settle(batch)
+        with _contained():
+            self._hooks.tell(scratch.events[0].seq, scratch.lines)
         if not scratch.urgent:
             self._arm_sync()
         if self.marked and not self.state.active:
             self._arm_unmark()
-        self._hooks.changed(scratch.events)
+        with _contained():
+            self._hooks.changed(scratch.events)
         self.changed.fire()
 
     # --- deciding
@@ -317,9 +327,17 @@ def _decide_one(scratch: Scratch, proposal: Proposal[Any]) -> bool:
         proposal.error = error
     except Exception:
         log.exception("a proposal failed")
-        proposal.error = Internal("this is a bug in dshd; its log has the details.", outcome="not-written")
+        proposal.error = Internal(BUG, outcome="not-written")
         return False
     return proposal.error is None or len(scratch.events) == before
+
+
+@contextlib.contextmanager
+def _contained() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("a look at a batch failed")
 
 
 def _settle(batch: list[Proposal[Any]]) -> None:
