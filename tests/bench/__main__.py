@@ -179,10 +179,10 @@ class Bench:
             yield Figure("ready, 10,000 sessions on disk", self.start_once(10_000), "s", None, 1)
         with self.daemon() as home:
             time.sleep(1)
-            pids = home.processes()
-            (pid,) = [pid for pid in pids if parent(pid) not in pids]
+            with home.rpc() as rpc:
+                pid = rpc.hello["pid"]
             yield Figure("idle RSS of the daemon", rss(pid), "MB", None, 60)
-            yield Figure("idle memory with its spawner (PSS)", sum(map(pss, pids)), "MB")
+            yield Figure("idle memory with its spawner (PSS)", sum(map(pss, home.processes())), "MB")
             before, span = cpu(pid), 2 if self.quick else 10
             time.sleep(span)
             yield Figure("idle CPU", (cpu(pid) - before) / span * 100, "%", None, 0.05)
@@ -223,10 +223,6 @@ class Bench:
             data = {**events[0].data, "id": new, "name": f"n{number}"}
             lines = [encode(evolve(events[0], data=data)), *map(encode, events[1:])]
             (place / "log.jsonl").write_bytes(b"".join(lines))
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def rss(pid: int) -> float:

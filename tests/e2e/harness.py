@@ -173,17 +173,33 @@ class Home:
         assert found is not None
         return found
 
-    def processes(self) -> dict[int, str]:
-        """{pid: command line} of everything that runs with this home in its environment."""
-        mark = f"DSHD_HOME={self.path}".encode()
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                with contextlib.suppress(OSError):
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                        found[int(entry.name)] = line.strip()
-        return found
+    def processes(self) -> set[int]:
+        """The daemon, if one runs, and all its descendants."""
+        with contextlib.suppress(OSError, EOFError), self.rpc() as rpc:
+            return descendants(rpc.hello["pid"])
+        return set()
+
+
+def descendants(pid: int) -> set[int]:
+    """The process and all below it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found, new = set(), {pid}
+    while new:
+        found |= new
+        new = {child for child, parent in parents.items() if parent in new}
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process; a zombie has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def running(needle: str) -> list[int]:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, eventually, running, texts
+from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, alive, eventually, running, texts
 from tests.e2e.model import Model, bash, script
 
 Daemon = subprocess.Popen[bytes]
@@ -130,10 +130,12 @@ def test_nothing_that_a_tool_left_outlives_its_call_or_the_daemon(home: Home, mo
         eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
     home.ok("followup", script(bash(f"{leave}; sleep 4711.6")))
     eventually(lambda: running("4711.6"))
+    family = home.processes()
+    assert len(family) > 4
     end(daemon, signal.SIGKILL)
     for needle in ("4711.3", "4711.4", "4711.5", "4711.6"):
         eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
-    eventually(lambda: not home.processes(), timeout=5, what="nothing runs in this home")
+    eventually(lambda: not any(map(alive, family)), timeout=5, what="none of the daemon's is left")
 
 
 def test_an_aborted_tool_is_dead_when_abort_returns(home: Home, model: Model) -> None:
@@ -164,20 +166,12 @@ def test_a_git_hook_starts_a_daemon_that_keeps_nothing_of_git(home: Home, model:
     home.ok("wait")
     (result,) = home.log(type="tool/result")
     assert answer_of(result).split()[:2] == ["clean", str(home.work)]
-    daemon = the_daemon(home)
+    with home.rpc() as rpc:
+        daemon = rpc.hello["pid"]
     assert os.readlink(f"/proc/{daemon}/cwd") == "/"
-    environ = Path(f"/proc/{daemon}/environ").read_bytes().split(b"\0")
-    assert not [name for name in environ if name.startswith(b"GIT_")]
+    assert b"GIT_" not in Path(f"/proc/{daemon}/environ").read_bytes()
     targets = [os.readlink(fd) for fd in Path(f"/proc/{daemon}/fd").iterdir() if fd.exists()]
     assert not [target for target in targets if ".git" in target]
-
-
-def the_daemon(home: Home) -> int:
-    """Its pid: the one process of this home that is no child of another."""
-    pids = home.processes()
-    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in pids}
-    (daemon,) = [pid for pid, parent in parents.items() if parent not in pids]
-    return daemon
 
 
 def test_cron_starts_the_daemon_and_gets_its_answer(home: Home, model: Model) -> None:
@@ -201,6 +195,5 @@ def test_many_clients_that_start_at_once_start_one_daemon(home: Home, model: Mod
     clients = [home.popen("followup", "--no-wake", f"m{n}") for n in range(8)]
     results = [(client.communicate(timeout=TIMEOUT), client.returncode) for client in clients]
     assert [code for _, code in results] == [0] * 8, results
-    assert len([line for line in home.processes().values() if "dshd" in line]) >= 1
-    the_daemon(home)
     assert len(home.log(type="inbox/spliced")) == 8
+    assert len([said for (_, said), _ in results if "started dshd" in said]) == 1
