@@ -413,6 +413,7 @@ async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock:
         memory(after).limit()
         assert (await settled(again, first["message"]))["outcome"] == "interrupted"
         assert (await settled(again, second["message"]))["outcome"] == "completed"
+        await again.wait_idle()
         assert again.show()["doing"] is None
 
 
