@@ -11,6 +11,7 @@ Rules:
   alike), and the first cause wins.
 - ``wake`` outside of idle changes no phase: the live driver looks by itself, and whoever goes
   idle asks again in the same step. That is the whole latch.
+- An abort while idle finds nothing to stop, and arms nothing.
 - Publicly, ``aborting`` is ``running``: it is what the activity does last.
 """
 
@@ -25,7 +26,7 @@ import trio
 from dshd.session.turns import Abort
 
 PHASES: Final[dict[str, dict[str, str]]] = {
-    "idle": {"wake": "running", "maintain": "maintenance", "close": "closed"},
+    "idle": {"wake": "running", "maintain": "maintenance", "abort": "idle", "close": "closed"},
     "running": {"wake": "running", "next": "running", "abort": "aborting", "done": "idle"},
     "maintenance": {"wake": "maintenance", "abort": "aborting", "done": "idle"},
     "aborting": {"wake": "aborting", "abort": "aborting", "next": "running", "done": "idle"},
