@@ -181,8 +181,8 @@ class CreateParams(Params, method="session.create"):
     itself. ``name`` None means none, or, with ``implicit``, one made from the directory's. ``env`` is
     what `paths.session_environment` gives; names that look like secrets are kept out of the log.
     ``terminal``: a person sits at the client. ``key`` is unique in the state directory; the same key
-    again gives the first session and receipt. ``patience`` is in seconds. ``tied``: aborted when this
-    connection ends.
+    again gives the first session and receipt, and with ``retry`` tries again what failed. ``patience`` is
+    in seconds. ``tied``: aborted when this connection ends.
     """
 
     dir: str
@@ -199,6 +199,7 @@ class CreateParams(Params, method="session.create"):
     text: str | None = None
     content: list[dict[str, Any]] | None = None
     key: str | None = None
+    retry: bool = False
     tied: bool = False
     as_: Kind | None = None
 
@@ -246,6 +247,7 @@ class SendParams(InSession, method="session.send"):
 
     Time: ``at`` is Unix ms (whoever typed a clock time knows in which zone), ``in_`` and ``expires``
     are seconds from the moment at which the daemon decides. ``hold`` keeps it for a person.
+    ``retry``: a ``key`` whose message settled with an error, or was interrupted, is tried again.
     ``supersede`` replaces what waits with the same ``tag``. ``dry_run`` is answered with a ``would``
     and writes nothing. ``when_full`` ``wait``: answered once there was room; a client that goes away
     meanwhile has sent nothing.
@@ -261,6 +263,7 @@ class SendParams(InSession, method="session.send"):
     text: str | None = None
     content: list[dict[str, Any]] | None = None
     key: str | None = None
+    retry: bool = False
     tag: str | None = None
     first: bool = False
     if_idle: bool = False
@@ -286,6 +289,7 @@ class SendParams(InSession, method="session.send"):
             (self.at is not None and self.in_ is not None, "--at and --in: one of them", "in"),
             (self.hold and later, "--hold waits for a person, --at and --in for a time: one of them", "hold"),
             (self.first and (self.hold or later), "--first goes with neither --hold, --at nor --in", "first"),
+            (self.retry and self.key is None, "--retry needs --key, to say what", "retry"),
             (self.supersede and not self.tag, "--supersede needs --tag, to say which", "supersede"),
             (self.in_ is not None and self.in_ < 0, "--in must not be negative", "in"),
             (self.expires is not None and self.expires <= 0, "--expires must be more than 0", "expires"),
@@ -324,6 +328,14 @@ class WakeParams(InSession, method="session.wake"):
 
     message: str | None = None
     all: bool = False
+
+
+class RetryParams(InSession, method="session.retry"):
+    """The last turn once more, with nothing new said. ``message``: only if it is one of that turn.
+    ``tied``: aborted when this connection ends."""
+
+    message: str | None = None
+    tied: bool = False
 
 
 class WaitParams(InSession, method="session.wait"):

@@ -406,6 +406,16 @@ async def _abort(call: Call) -> Json:
     return await session.abort(call.params, call.peer)
 
 
+async def _retry(call: Call) -> Json:
+    params: wire.RetryParams = call.params
+    async with call.link.in_order:
+        session = await _of(call, params.message) if params.message else await call.session()
+    done: Json = await session.retry(params, call.peer)
+    if params.tied:
+        call.link.tie(session.id, done["message"])
+    return done
+
+
 async def _wake(call: Call) -> Json:
     params: wire.WakeParams = call.params
     if params.all:
@@ -618,6 +628,7 @@ _TABLE: Final = (
     Method(wire.SendParams, _send, writes=True, agent="own"),
     Method(wire.InterruptParams, _interrupt, writes=True, agent="no"),
     Method(wire.AbortParams, _abort, writes=True, agent="no"),
+    Method(wire.RetryParams, _retry, writes=True, agent="no"),
     Method(wire.WakeParams, _wake, writes=True, agent="no"),
     Method(wire.WaitParams, _wait, waits=True),
     Method(wire.QueueLsParams, _queue_ls),

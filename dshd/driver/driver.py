@@ -128,7 +128,7 @@ class Driver:
         self.phase.on("next")
         run = Run(
             self._owner, self._services, work, self._history, opened.turn, claimed=opened.claimed,
-            notices=(opened.notice,) if opened.notice else (),
+            notices=(opened.notice,) if opened.notice else (), retry=opened.retry,
         )  # fmt: skip
         self._heed_abort(work)
         ending = await self._guarded(run)

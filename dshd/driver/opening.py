@@ -23,7 +23,8 @@ RESUME_NOTICE: Final = (
 
 @attrs.frozen(slots=True)
 class Opened:
-    """A turn that has begun. ``claimed``: its first batch; ``notice``: what to tell the model."""
+    """A turn that has begun. ``claimed``: its first batch; ``retry``: it goes on with an earlier one, and
+    calls the model though it has claimed nothing; ``notice``: what to tell the model."""
 
     turn: int
     claimed: tuple[Message, ...]
@@ -40,17 +41,19 @@ def open_turn(s: Scratch) -> Opened | None:
     if not s.state.goes_on:
         return None
     number = s.state.last_turn + 1
-    if (resumed := s.state.resume) is not None:
-        s.emit("turn/start", {"turn": number, "retry_of": resumed})
-        return Opened(number, (), retry=True, notice=RESUME_NOTICE)
+    if (again := s.state.again) is not None:
+        notice = RESUME_NOTICE if s.state.resume is not None else None
+        s.emit("turn/start", {"turn": number, "retry_of": again})
+        return Opened(number, (), retry=True, notice=notice)
     s.emit("turn/start", {"turn": number})
     return Opened(number, claim(s, first_step=True))
 
 
 def claim(s: Scratch, *, first_step: bool) -> tuple[Message, ...]:
-    """Take what this step takes; what has expired is ended first, unseen."""
+    """Take what this step takes; what has expired is ended first, unseen, and what is parked stays."""
     queueing.expire(s)
-    claimed = inbox.claimable(s.state.queues, first_step=first_step)
+    waiting = inbox.claimable(s.state.queues, first_step=first_step)
+    claimed = tuple((q, m) for q, m in waiting if not s.state.is_parked(m.id))
     turn = s.state.turn
     if claimed and turn is not None:
         s.emit(

@@ -55,12 +55,14 @@ async def enter(run: Run) -> Prepared | None:
 
 
 def _opens(run: Run, verdict: Verdict) -> bool:
-    """Whether there is a step to take: something to say, or tool results that wait for the model."""
+    """Whether there is a step to take: something to say, tool results that wait for the model, or a turn
+    to be repeated."""
     if verdict.whole:
         return False
     results_wait = run.state.turn is not None and run.state.turn.results_wait
     said = bool(verdict.messages) and verdict.deferred is None
-    return said or results_wait or bool(run.notices)
+    repeats = run.retry and run.step == 0
+    return said or results_wait or repeats or bool(run.notices)
 
 
 # --- gates ---------------------------------------------------------------------------------------

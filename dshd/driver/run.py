@@ -21,7 +21,8 @@ from dshd.tools.tool import ToolOutput
 
 @attrs.define(eq=False)
 class Run:
-    """``claimed``: the batch of the step to come; ``notices``: system texts that go with it.
+    """``claimed``: the batch of the step to come; ``notices``: system texts that go with it; ``retry``:
+    the turn repeats an earlier one, so that its first step needs no message.
 
     ``finished``: outputs of calls whose results may not be on disk yet, by call id.
     ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
@@ -35,6 +36,7 @@ class Run:
     turn: int
     claimed: tuple[Message, ...] = ()
     notices: tuple[str, ...] = ()
+    retry: bool = False
     step: int = 0
     capped: bool = False
     blocked: bool = False

@@ -343,7 +343,7 @@ class Registry:
         return next((v["id"] for v in self._all_views() if v.get("key") == key), None)
 
     async def _first_again(self, session: Session, p: wire.CreateParams, peer: Peer) -> Json:
-        send = wire.SendParams(verb="followup", text=p.text, content=p.content, key=p.key)
+        send = wire.SendParams(verb="followup", text=p.text, content=p.content, key=p.key, retry=p.retry)
         return await session.send(send, peer)
 
     async def _header(self, p: wire.CreateParams, rows: list[wire.SessionRow], choice: Choice) -> Json:

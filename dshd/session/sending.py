@@ -6,6 +6,7 @@ The order of the questions is fixed: key, session state, preconditions, limits; 
 |----------------------------------------------------|------------------------|------------------------|
 | anything                                            | is due later, or held  | held                   |
 | a turn that is being aborted                        | wakes                  | front of next-turn     |
+| another turn, though it is parked (a retry)         | is a steer             | where it was sent      |
 | no such turn, but is parked and this one unparks it | wakes, from a user     | front of next-turn     |
 | neither                                             |                        | where it was sent      |
 
@@ -21,13 +22,14 @@ import attrs
 
 from dshd import wire
 from dshd.errors import Conflict, DshError, Full, Invalid
-from dshd.session import inbox, views
+from dshd.session import inbox, retrying, views
 from dshd.session.events import Block, Message, Queue, block_bytes, splice
 from dshd.session.scratch import Scratch
 from dshd.session.state import State, fingerprint, unparks
 
 MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
 MAX_LATE_MS: Final = 60_000  # a due time may have passed on the way here, not long before
+RETRIED: Final = ("error", "interrupted")  # outcomes; what ends with 75 is an error
 LIMITED_KINDS: Final = ("user", "schedule", "agent")
 
 
@@ -45,6 +47,7 @@ class Send:
     content: tuple[Block, ...]
     source: Mapping[str, Any]
     key: str | None = None
+    retry: bool = False
     tag: str | None = None
     first: bool = False
     if_idle: bool = False
@@ -79,6 +82,7 @@ def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[st
         content=content,
         source=source,
         key=p.key,
+        retry=p.retry,
         tag=p.tag,
         first=p.first,
         if_idle=p.if_idle,
@@ -104,7 +108,7 @@ def decide(s: Scratch, send: Send, max_pending: int, asked_at: int | None = None
     closed, precondition), `Invalid` (a time) and `Full`; then nothing was emitted.
     """
     message = _message(s, send)
-    if (earlier := _by_key(s.state, message)) is not None:
+    if (earlier := _by_key(s, message, send.retry)) is not None:
         return earlier
     reopens = _check_open(s.state, message)
     _check_times(send, message, s.now if asked_at is None else asked_at)
@@ -134,7 +138,7 @@ def would(s: Scratch, send: Send, max_pending: int) -> dict[str, Any]:
 
 def _outlook(before: State, after: State, receipt: Mapping[str, Any]) -> str:
     if receipt["duplicate"]:
-        return "duplicate"
+        return "start-turn" if receipt["retried"] else "duplicate"
     if before.turn is not None:
         joins = receipt["queue"] == "next-step" and before.turn.abort is None
         return "join-turn" if joins else "wait"
@@ -170,8 +174,10 @@ def _due(send: Send, now: int) -> int | None:
     return due if due is not None and due > now else None
 
 
-def _by_key(state: State, message: Message) -> dict[str, Any] | None:
-    """The first receipt of the same key, or None. Raises `Conflict` for another content."""
+def _by_key(s: Scratch, message: Message, retry: bool) -> dict[str, Any] | None:
+    """The first receipt of the same key, or None; with ``retry``, what failed is done again. Raises
+    `Conflict` for another content."""
+    state = s.state
     keyed = state.keys.get(message.key) if message.key is not None else None
     if keyed is None:
         return None
@@ -182,7 +188,17 @@ def _by_key(state: State, message: Message) -> dict[str, Any] | None:
             outcome="not-written",
             data={"message": keyed.message},
         )
-    return views.receipt(state, keyed.message, duplicate=True)
+    if not (retry and _failed(state, keyed.message)):
+        return views.receipt(state, keyed.message, duplicate=True)
+    again = retrying.decide(s, keyed.message, message.source)
+    return views.receipt(s.state, keyed.message, turn=again.turn, duplicate=True, retried=True,
+                         reopened=again.reopened)  # fmt: skip
+
+
+def _failed(state: State, id: str) -> bool:
+    """Whether ``--retry`` does it again."""
+    receipt = state.receipts[id]
+    return receipt.state == "settled" and receipt.outcome in RETRIED
 
 
 def _check_open(state: State, message: Message) -> bool:
@@ -261,7 +277,8 @@ def _place(state: State, send: Send, message: Message, old: inbox.Claimed) -> Pl
     queue: Queue = "next-step" if send.verb == "say" and state.turn else send.queue
     rest = {q: tuple(m for m in items if m.id not in gone) for q, items in state.queues.items()}
     dying = message.wake and state.turn is not None and state.turn.abort is not None
-    if dying or send.interrupts or unparks(state, message):
+    joins = state.turn is not None and queue == "next-step"
+    if dying or send.interrupts or (unparks(state, message) and not joins):
         redirected = (dying and not send.interrupts) or queue != "next-turn"
         return Place("next-turn", inbox.behind_front(rest["next-turn"]), True, redirected)
     before = inbox.head(rest[queue]) if send.first else None

@@ -32,7 +32,7 @@ from dshd.errors import (
 )
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
-from dshd.session import attachments, closing, inbox, loading, queueing, sending, undo, views, why
+from dshd.session import attachments, closing, inbox, loading, queueing, retrying, sending, undo, views, why
 from dshd.session.attachments import Content
 from dshd.session.events import Queue, file_name
 from dshd.session.keeping import Keeper
@@ -523,6 +523,30 @@ class Session:
         did = await ledger.propose(lambda s: _wake(s, by))
         return {"type": "woken", "exit": 0, **self._about(), "released": [], "unparked": was if did else None}
 
+    async def retry(self, p: wire.RetryParams, peer: Peer) -> Json:
+        """The last turn once more; see `retrying`. Raises `Conflict` if there is nothing to retry.
+
+        Durability: that it was asked for is on disk; a crash before the turn begins loses nothing.
+        """
+        ledger, by = self._guard_person(peer), peer.source()
+        again = await ledger.propose(lambda s: retrying.decide(s, p.message, by))
+        state = self.state
+        return {
+            "type": "retrying",
+            "exit": 0,
+            "session": self.id,
+            "name": state.name,
+            "message": again.message,
+            "retry_of": again.of.number,
+            "outcome": again.of.reason,
+            "turn": again.turn,
+            "attempts": list(state.receipts[again.message].attempts),
+            "seq": again.seq,
+            "reopened": again.reopened,
+            "parked": views.parked(state),
+            "warning": "stopping" if self.driver.draining else None,
+        }
+
     def _about(self) -> Json:
         state = self.state
         runs = state.turn is not None or state.runnable
@@ -597,7 +621,7 @@ class Session:
         if stay or found.state not in ("pending", "held"):
             return None
         person = found.queue == "held" and found.message.due is None
-        if person or state.parked is not None or (self._rests and found.queue != "held"):
+        if person or state.is_parked(id) or (self._rests and found.queue != "held"):
             return views.result(state, message=id, turn=None, exit=18, waited_ms=waited)
         return None
 
@@ -767,7 +791,7 @@ def _close(s: Scratch, by: Mapping[str, Any]) -> None:
 
 
 def _run_is_over(state: State) -> bool:
-    return state.last_turn > 0 and state.turn is None and not state.pending and state.resume is None
+    return state.last_turn > 0 and state.turn is None and not state.pending and state.again is None
 
 
 def _close_run(s: Scratch) -> None:

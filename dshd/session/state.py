@@ -70,7 +70,8 @@ class Keyed:
 @attrs.define(slots=True)
 class State:
     """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
-    ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with.
+    ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with;
+    ``retry``: one that somebody wants once more. Both run although the session may be parked.
     ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
     has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
     of all ended turns. ``files``: attachments that messages refer to."""
@@ -87,6 +88,7 @@ class State:
     parked: Parked | None = None
     woken: bool = False
     resume: int | None = None
+    retry: int | None = None
     crashes: int = 0
     request_header: Mapping[str, Any] | None = None
     request_context: Mapping[str, Any] | None = None
@@ -116,12 +118,30 @@ class State:
 
     @property
     def runnable(self) -> bool:
-        """Not parked, and something waits that was sent with wake (or asked for since)."""
-        if self.parked or self.closed:
+        """Not parked, and something waits that was sent with wake (or asked for since); or a turn is
+        to be gone on with, or retried."""
+        if self.closed:
             return False
-        if self.resume is not None or (self.woken and self.queues["next-turn"]):
+        if self.again is not None:
+            return True
+        if self.parked:
+            return False
+        if self.woken and self.queues["next-turn"]:
             return True
         return any(m.wake for q in ("next-turn", "next-step") for m in self.queues[q])
+
+    @property
+    def again(self) -> int | None:
+        """The ended turn that the next one goes on with, or repeats."""
+        return self.resume if self.resume is not None else self.retry
+
+    def is_parked(self, id: str) -> bool:
+        """Whether a waiting message is kept back by the parking: each is, but for what was said to a
+        turn that runs all the same."""
+        if self.parked is None:
+            return False
+        receipt, turn = self.receipts[id], self.turn
+        return turn is None or receipt.queue != "next-step" or receipt.seq < turn.seq
 
     @property
     def goes_on(self) -> bool:
@@ -223,7 +243,7 @@ def _changed(state: State, event: Event) -> None:
 
 
 def _closed(state: State, event: Event) -> None:
-    state.closed = True
+    state.closed, state.retry = True, None
 
 
 def _reopened(state: State, event: Event) -> None:
@@ -347,7 +367,11 @@ def _claimed(state: State, claimed: inbox.Claimed) -> None:
 
 
 def _woken(state: State, event: Event) -> None:
-    state.parked, state.crashes = None, 0
+    state.crashes = 0
+    if "retry" in event.data:
+        state.retry = event.data["retry"]
+        return
+    state.parked = None
     state.woken = bool(state.queues["next-turn"])
 
 
@@ -364,12 +388,12 @@ def _turn_start(state: State, event: Event) -> None:
     if state.turn is not None:
         raise KeyError(f"turn {state.turn.number} is still open")
     number, retry_of = event.data["turn"], event.data.get("retry_of")
-    state.turn = OpenTurn(number, event.time, retry_of=retry_of)
+    state.turn = OpenTurn(number, event.time, retry_of=retry_of, seq=event.seq)
     if retry_of is not None and (ended := state.turns.get(retry_of)) is not None:
         for id in ended.members:
             _attempt_again(state, event, id, number)
         state.turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
-    state.last_turn, state.woken, state.resume = number, False, None
+    state.last_turn, state.woken, state.resume, state.retry = number, False, None, None
 
 
 def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:
@@ -548,7 +572,7 @@ def _todo(state: State, event: Event) -> None:
 
 def _gap(state: State, event: Event) -> None:
     """A repaired log: from here on, what refers into the gap is made to fit, or ignored."""
-    state.gap = True
+    state.gap, state.retry = True, None
     state.doubted = (*state.doubted, *gaps.doubted(state))
 
 

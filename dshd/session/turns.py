@@ -48,7 +48,8 @@ class CallState:
 class OpenTurn:
     """A turn between `turn/start` and `turn/end`.
 
-    ``claimed``: taken out of the inbox, neither entered nor rejected, with their queues.
+    ``seq`` is that of its `turn/start`. ``claimed``: taken out of the inbox, neither entered nor
+    rejected, with their queues.
     ``calls``: those of the open step without a result, in the model's order.
     ``then_park``: the message at whose turn's end the session parks (``interrupt --keep``).
     ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
@@ -58,6 +59,7 @@ class OpenTurn:
     number: int
     started_at: int
     retry_of: int | None = None
+    seq: int = 0
     claimed: Claimed = ()
     opener: str | None = None
     members: tuple[str, ...] = ()

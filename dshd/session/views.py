@@ -48,7 +48,7 @@ WAITS_FOR_ROOM: Final = Activity("running", "waiting (disk full)", None, "disk f
 def receipt(
     state: State, id: str, *, turn: int | None = None, duplicate: bool = False,
     redirected: bool = False, reopened: bool = False, activity: Activity = IDLE, warning: str | None = None,
-    released: int = 0,
+    released: int = 0, retried: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer to a send. ``turn``: the one that runs, else the one that the message will open."""
     found = state.receipts[id]
@@ -74,6 +74,7 @@ def receipt(
         "expires_at": m.expires,
         "redirected": redirected,
         "duplicate": duplicate,
+        "retried": retried,
         "spooled": False,
         "created": False,
         "reopened": reopened,
@@ -283,11 +284,11 @@ def exit_of(outcome: str | None, error: Mapping[str, Any] | None) -> int:
 
 def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
     """The result of a message that has ended for good, else None. A turn that the next start goes
-    on with has not ended for those who wait."""
+    on with, or that is about to be retried, has not ended for those who wait."""
     found = state.receipts[id]
     turn = state.turns.get(found.turn) if found.turn is not None else None
     if found.state == "settled" and turn is not None:
-        if state.resume == turn.number:
+        if state.again == turn.number:
             return None
         return result(state, message=id, turn=turn, outcome=found.outcome, waited_ms=waited_ms)
     if found.ended:

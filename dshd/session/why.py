@@ -131,7 +131,7 @@ _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "closed": lambda case: {"hint": f"dshctl reopen {case.state.name}"},
     "due": _due, "held": _held, "parked": _parked, "stopping": lambda case: {}, "disk": _turn,
     "provider": _provider, "aborting": _turn, "joins": _turn, "behind": _behind,
-    "resume": lambda case: {"turn": case.state.resume},
+    "resume": lambda case: {"turn": case.state.again},
     "rides": lambda case: {},
     "no-wake": _waits, "next": lambda case: {},
 }  # fmt: skip
@@ -152,7 +152,7 @@ _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
     ("closed", lambda c: c.state.closed),
     ("due", lambda c: c.found.queue == "held" and c.found.message.due is not None),
     ("held", lambda c: c.found.queue == "held"),
-    ("parked", lambda c: c.state.parked is not None),
+    ("parked", lambda c: c.state.is_parked(c.found.message.id)),
     ("disk", lambda c: _runs(c) and c.activity.waits == "disk full"),
     ("provider", lambda c: _runs(c) and c.activity.waits is not None),
     ("aborting", lambda c: _runs(c) and c.state.turn is not None and c.state.turn.abort is not None),
@@ -161,6 +161,6 @@ _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
     ("rides", lambda c: not c.state.runnable and c.found.queue == "next-step"),
     ("no-wake", lambda c: not c.state.runnable),
     ("stopping", lambda c: c.draining),
-    ("resume", lambda c: c.state.resume is not None),
+    ("resume", lambda c: c.state.again is not None),
     ("next", lambda c: True),
 )
