@@ -10,9 +10,12 @@ Sans-IO: nothing here knows a disk, a clock or Trio.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import Any, Final, Literal
 
 import attrs
+
+from dshd.session.values import shared
 
 VERSION: Final = 1
 SOON_SYNC_S: Final = 1.0
@@ -49,7 +52,7 @@ def is_known(type: str) -> bool:
     return type in KNOWN_TYPES
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, weakref_slot=False)
 class Message:
     """Something said to the agent. Its ``id`` (``<session id>.<n>``) never changes.
 
@@ -118,10 +121,10 @@ class Message:
         return cls(
             id=data["id"],
             content=tuple(data["content"]),
-            source=data.get("source") or {},
+            source=shared(data.get("source") or {}),
             created=data.get("created", 0),
             wake=bool(data.get("wake", True)),
-            verb=data.get("verb", "followup"),
+            verb=intern(data.get("verb", "followup")),
             version=data.get("version", 1),
             **{name: data[name] for name in _OPTIONAL if data.get(name) is not None},
         )

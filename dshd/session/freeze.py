@@ -33,6 +33,7 @@ from dshd import __version__
 from dshd.session.layer import Rows, Table
 from dshd.session.state import State
 from dshd.session.surface import Entry
+from dshd.session.values import shared
 
 FORMAT: Final = 1  # of this module's JSON
 
@@ -106,7 +107,7 @@ def _thaw_attrs(tag: str, inner: list[Any]) -> Any:
     kind = _classes()[tag]
     if len(inner) != len(_fields()[kind]):
         raise Stale(f"{tag} has {len(inner)} fields")
-    return kind(*map(_thaw, inner))
+    return kind(*(shared(_thaw(item)) for item in inner))
 
 
 def _thaw_table(inner: list[Any]) -> Table[Any, Any]:

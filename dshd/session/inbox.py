@@ -31,25 +31,29 @@ class IllegalSplice(ValueError):
     """An op removes what isn't there, inserts an id twice, or points at an unknown neighbour."""
 
 
-def apply(queues: Queues, ops: Iterable[Mapping[str, Any]]) -> Queues:
-    """The queues after all of ``ops``, in order."""
+def apply(
+    queues: Queues, ops: Iterable[Mapping[str, Any]], made: Mapping[str, Message] | None = None
+) -> Queues:
+    """The queues after all of ``ops``, in order. ``made``: messages of theirs that were read already."""
     after = dict(queues)
     for op in ops:
         queue: Queue = op["queue"]
-        after[queue] = _one(after[queue], op)
+        after[queue] = _one(after[queue], op, made or {})
     ids = [m.id for queue in QUEUES for m in after[queue]]
     if len(ids) != len(set(ids)):
         raise IllegalSplice("a message stands in two places")
     return after
 
 
-def _one(items: tuple[Message, ...], op: Mapping[str, Any]) -> tuple[Message, ...]:
+def _one(
+    items: tuple[Message, ...], op: Mapping[str, Any], made: Mapping[str, Message]
+) -> tuple[Message, ...]:
     gone = set(op["remove"])
     kept = [m for m in items if m.id not in gone]
     if len(items) - len(kept) != len(gone):
         raise IllegalSplice(f"{op['queue']} doesn't hold {sorted(gone - {m.id for m in items})}")
     at = _index(kept, op.get("before"))
-    kept[at:at] = [Message.from_json(m) for m in op["insert"]]
+    kept[at:at] = [made.get(m["id"]) or Message.from_json(m) for m in op["insert"]]
     return tuple(kept)
 
 

@@ -10,13 +10,13 @@ to `entered` when its turn is retried: the receipt then speaks of the newest att
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
 from dshd.session.events import Message, Queue
-from dshd.session.values import evolve
+from dshd.session.values import evolve, shared
 
 ENDED_BY_DECISION: Final = ("rejected", "removed", "cleared", "expired", "superseded", "aborted")
 
@@ -37,7 +37,41 @@ class IllegalTransition(ValueError):
     """The log says something that can't have happened."""
 
 
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, weakref_slot=False)
+class Stop(Mapping[str, Any]):
+    """One state of a receipt's way, as a mapping: the first four are always in it, others if they are
+    known. A dict of them takes three times the memory, and a session has hundreds."""
+
+    state: str
+    at: int
+    seq: int
+    by: Any
+    cause: str | None = None
+    turn: int | None = None
+    step: int | None = None
+    outcome: str | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        if name in _ALWAYS:
+            return getattr(self, name)
+        value = getattr(self, name) if name in _SOMETIMES else None
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _ALWAYS
+        yield from (name for name in _SOMETIMES if getattr(self, name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+_ALWAYS: Final = ("state", "at", "seq", "by")
+_SOMETIMES: Final = ("cause", "turn", "step", "outcome")
+
+
+@attrs.frozen(slots=True, weakref_slot=False)
 class Receipt:
     """``way``: every state with Unix ms, seq and who; ``attempts``: turn numbers, oldest first.
 
@@ -52,7 +86,7 @@ class Receipt:
     turn: int | None = None
     step: int | None = None
     outcome: str | None = None
-    way: tuple[Mapping[str, Any], ...] = ()
+    way: tuple[Stop, ...] = ()
     attempts: tuple[int, ...] = ()
     requeues: int = 0
     superseded: tuple[str, ...] = ()
@@ -64,10 +98,8 @@ class Receipt:
         splice that brought it back to a queue."""
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"{self.message.id}: {self.state} -> {state} at seq {seq}")
-        stop = {"state": state, "at": at, "seq": seq, "by": by}
-        if cause is not None:
-            stop["cause"] = cause
-        stop.update({k: changes[k] for k in ("turn", "step", "outcome") if changes.get(k) is not None})
+        get = changes.get
+        stop = Stop(state, at, seq, shared(by), cause, get("turn"), get("step"), get("outcome"))
         return evolve(self, state=state, way=(*self.way, stop), **changes)
 
     @property

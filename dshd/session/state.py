@@ -38,6 +38,7 @@ from dshd.session.turns import (
 from dshd.session.values import evolve
 
 CRASH_LOOP: Final = 3
+_NAMES: Final[dict[str, Queue]] = {queue: queue for queue in QUEUES}  # one string for each, not one a message
 
 _ENDED_BY_CAUSE: Final = {
     "claim": "claimed", "remove": "removed", "clear": "cleared",
@@ -260,9 +261,9 @@ def _opened(state: State, event: Event) -> None:
 
 def _spliced(state: State, event: Event) -> None:
     data, before = event.data, state.queues
-    state.queues = inbox.apply(before, data["ops"])
     gone = {id: op["queue"] for op in data["ops"] for id in op["remove"]}
-    came = [(op["queue"], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
+    came = [(_NAMES[op["queue"]], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
+    state.queues = inbox.apply(before, data["ops"], {m.id: m for _, m in came})
     moved = {m.id for _, m in came}
     out = gone.keys() - moved
     left = tuple(m.id for queue in QUEUES for m in before[queue] if m.id in out) if out else ()
