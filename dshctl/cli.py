@@ -47,6 +47,7 @@ USUAL: Final[dict[str, Entry]] = {
 OTHERS: Final[dict[str, Entry]] = {
     "interrupt": Entry("interrupt", "stop what runs and do this instead"),
     "wake": Entry("wake", "go on after a park; release a held message"),
+    "retry": Entry("retry", "the last turn once more, if it failed"),
     "wait": Entry("wait", "wait for messages, or for idle"),
     "message": Entry("message", "a message's way, step by step"),
     "why": Entry("why", "what a message waits for, in one sentence"),
@@ -71,7 +72,7 @@ COMMANDS: Final = {**USUAL, **OTHERS}
 LATER: Final = frozenset(
     """
     acp agents allow approvals attach compact completion deny doctor export fork import jobs
-    prompt remember retry rpc schedule setup tools usage
+    prompt remember rpc schedule setup tools usage
     """.split()  # noqa: SIM905 - a list to be read
 )
 
@@ -93,8 +94,8 @@ NEAR: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "resume": (
-        '"resume" is two things: going on after a park, or saying more',
-        "dshctl wake\ndshctl followup 'TEXT'",
+        '"resume" is three things: going on after a park, the last turn once more, or saying more',
+        "dshctl wake\ndshctl retry\ndshctl followup 'TEXT'",
     ),
     "start": (
         '"start" is two things: the daemon, or a new piece of work',
@@ -131,6 +132,10 @@ SYNONYMS: Final[dict[str, str]] = {
     "continue": "wake",
     "unpark": "wake",
     "unpause": "wake",
+    "redo": "retry",
+    "again": "retry",
+    "rerun": "retry",
+    "repeat": "retry",
     "mv": "rename",
     "output": "answer",
     "result": "answer",

@@ -215,7 +215,7 @@ class Progress:
     shown; on a terminal the line that is replaced says what it waits for.
     """
 
-    def __init__(self, cli: Cli, session: str, message: str) -> None:
+    def __init__(self, cli: Cli, session: str, message: str, turn: int | None = None) -> None:
         self._out = cli.out
         self._message = message
         self._chat = Chat(
@@ -225,7 +225,7 @@ class Progress:
             limit=cli.out.err.tty,
             session=f" -s {session}",
         )
-        self._ours: int | None = None  # the turn that the message is in
+        self._ours = turn  # the turn that the message is in
         self._now = Now(cli.out)
 
     def event(self, _: str, event: Json) -> None:
@@ -285,7 +285,8 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
                tied: bool = False) -> int:  # fmt: skip
     """Wait for a message's end; its answer on standard output. The exit code."""
     params = wire.WaitParams(session=receipt["session"], messages=(receipt["message"],), stay=stay)
-    shown = Progress(cli, sentences.name_of(receipt), receipt["message"]) if progress else None
+    name, id, retried = sentences.name_of(receipt), receipt["message"], receipt.get("retry_of")
+    shown = Progress(cli, name, id, retried) if progress else None
     start = place or Place(int(receipt["seq"])) if receipt.get("seq") is not None else Place()
     watch = Watch(
         cli, session=receipt["session"], ends=params, follow=progress, place=start,
@@ -364,3 +365,4 @@ def way_out(result: Json) -> Iterator[str]:
         yield f"dshctl show {name}"
     elif code in (exits.ERROR, exits.LATER):
         yield f"dshctl log -s {name}"
+        yield f"dshctl retry -s {name}"

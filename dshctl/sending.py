@@ -34,6 +34,9 @@ KEY = click.option(
     metavar="K",
     help="Send once, however often this is repeated; {date} {hour} {minute} {boot} are filled in.",
 )
+RETRY = click.option(
+    "--retry", is_flag=True, help="With --key: if what was sent before has failed, try that again."
+)
 TAG = click.option("--tag", metavar="T", help="A label to find it by.")
 TIME = Read("TIME", lambda typed: wire.parse_time(typed, times.now_ms()))
 LATER = (
@@ -114,7 +117,7 @@ def options(*groups: Any) -> Callable[[Any], Any]:
     return wrap
 
 
-SEND = options(WORDS, SESSION, *ATTACH, *WHEN, *LATER, KEY, TAG, *FLAGS, AS, *ENDS)
+SEND = options(WORDS, SESSION, *ATTACH, *WHEN, *LATER, KEY, RETRY, TAG, *FLAGS, AS, *ENDS)
 
 
 class Said(NamedTuple):
@@ -225,6 +228,7 @@ def _send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said
         verb=verb,
         no_wake=bool(given.get("no_wake")),
         key=key_of(given.get("key")),
+        retry=bool(given.get("retry")),
         tag=given.get("tag"),
         first=bool(given.get("first")),
         if_idle=bool(given.get("if_idle")),

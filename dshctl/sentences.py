@@ -151,6 +151,7 @@ def _wakes(got: Json) -> bool:
 
 # The first that holds. `queue` is where the message is, `phase` what the driver did at that moment.
 _FATES: Final[tuple[tuple[Any, Any], ...]] = (
+    (lambda got: got.get("retried"), lambda got: f"tried again, as turn {got.get('turn')}."),
     (lambda got: got.get("duplicate"), _duplicate),
     (lambda got: got.get("spooled"), lambda got: "kept until the daemon is back."),
     (lambda got: got.get("queue") == "held", _held),
@@ -290,6 +291,14 @@ def woken(got: Json) -> str:
         return f"{name}: {'goes on' if got.get('unparked') else 'runs'} with turn {got.get('turn')}{rest}."
     was = "no longer parked; " if got.get("unparked") else ""
     return f"{name}: {was}nothing is to be done{rest}."
+
+
+def retrying(got: Json) -> str:
+    """``nightly: turn 12 ended in an error; tried again as turn 13. 2 messages stay parked.``"""
+    words = _ENDS.get(str(got.get("outcome")), f"ended {got.get('outcome')}")
+    parked = int((got.get("parked") or {}).get("count") or 0)
+    stay = f" {count(parked, 'message')} stay{'s' if parked == 1 else ''} parked." if parked else ""
+    return f"{name_of(got)}: turn {got.get('retry_of')} {words}; tried again as turn {got.get('turn')}.{stay}"
 
 
 # Sessions.

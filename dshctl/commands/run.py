@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dshctl import exits, sending, sentences
-from dshctl.base import WORDS, Cli, command
+from dshctl.base import WORDS, Cli, Mistake, command
 from dshd import wire
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ Json = dict[str, Any]
         "dshctl run --key 'triage:{date}' --timeout 30m 'triage new issues'",
     ],
 )
-@sending.options(WORDS, *sending.ATTACH, sending.KEY, sending.AS, sending.TIED)
+@sending.options(WORDS, *sending.ATTACH, sending.KEY, sending.RETRY, sending.AS, sending.TIED)
 @click.option("--rm", is_flag=True, help="Delete the session after exit 0.")
 @click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
 @sending.options(*sending.SETTINGS)
@@ -35,9 +35,12 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     from dshctl.follow import Place, to_the_end
 
     message = sending.said(words, files, refs)
+    if given["retry"] and given["key"] is None:
+        raise Mistake("--retry needs --key, to say what")
     params = sending.create_params(cli, given, run=True).replace(
-        **message.fields, key=sending.key_of(given["key"]), tied=given["tied"], as_=given["as_"]
-    )
+        **message.fields, key=sending.key_of(given["key"]), retry=given["retry"], tied=given["tied"],
+        as_=given["as_"],
+    )  # fmt: skip
     made = cli.ask(params, repeat=params.key is not None)
     receipt = sending.complete(made["receipt"], message.replaced)
     introduce(cli, receipt)

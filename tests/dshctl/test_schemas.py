@@ -16,7 +16,7 @@ from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
 
 Json = dict[str, Any]
-WITH_EXIT = ("receipt", "result", "woken", "fsck")  # of each message, session, log
+WITH_EXIT = ("receipt", "retrying", "result", "woken", "fsck")  # of each message, session, log
 SCHEMAS = {
     path.stem: json.loads(path.read_text())
     for path in (Path(package.__file__).parent / "schema").glob("*.json")
@@ -52,6 +52,11 @@ FSCK: Json = {
     "problem": None, "hint": None, "exit": 0,
     "requests": {"compared": 12, "different": 0, "first": None, "not_comparable": 1},
 }  # fmt: skip
+RETRYING: Json = {
+    "type": "retrying", "exit": 0, "session": "s4h8w2c1", "name": "api", "message": "s4h8w2c1.17",
+    "retry_of": 12, "outcome": "error", "turn": 13, "attempts": [12], "seq": 431, "reopened": False,
+    "parked": {"by": "error", "what": "no", "at": 0, "count": 0}, "warning": None,
+}  # fmt: skip
 MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
     "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
@@ -76,6 +81,7 @@ ANSWERS: Json = {
     "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c"},
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT},
+    "session.retry": RETRYING,
     "session.wait": {"type": "waited", "results": [RESULT]},
     "session.list": {
         "type": "sessions", "sessions": [SESSION], "current": "s4h8w2c1", "more": 0, "closed": 2,
@@ -99,7 +105,9 @@ EVERY = [
     ("wait s4h8w2c1.17", ["result"]), ("answer", ["result"]), ("new", ["session"]), ("ls", ["session"]),
     ("show", ["session"]), ("set net=on", ["session"]), ("rename api", ["session"]), ("close", ["session"]),
     ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("abort", ["aborted"]), ("wake", ["woken"]),
-    ("wake s4h8w2c1.17", ["woken"]), ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),
+    ("retry", ["retrying"]), ("retry s4h8w2c1.17 --wait", ["retrying", "result"]),
+    ("followup --key k --retry x", ["receipt"]), ("wake s4h8w2c1.17", ["woken"]),
+    ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),
     ("queue show s4h8w2c1.17", ["message"]), ("queue edit s4h8w2c1.17 new text", ["message"]),
     ("queue first s4h8w2c1.17", ["queue"]), ("queue last s4h8w2c1.17", ["queue"]),
     ("queue promote s4h8w2c1.17", ["queue"]), ("queue demote s4h8w2c1.17", ["queue"]),
