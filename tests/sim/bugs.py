@@ -17,7 +17,7 @@ import trio
 
 from dshd.driver.driver import Driver
 from dshd.errors import DshError
-from dshd.log.disk import LogFile
+from dshd.log.disk import FULL, LogFile
 from dshd.log.survey import Region
 from dshd.log.writer import LogWriter
 from dshd.session import closing, inbox, queueing, sending, state
@@ -204,6 +204,8 @@ def cut_not_synced() -> Patches:
         try:
             self.file.append(data)
         except OSError as error:
+            if error.errno not in FULL:
+                raise
             self.file.truncate(self.size)
             raise self._no_space(error) from error
 

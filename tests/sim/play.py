@@ -17,11 +17,12 @@ from trio.testing import MockClock
 from dshd import wire
 from dshd.driver import step
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, NotFound
+from dshd.log import repair
 from dshd.log.memory import MemoryDisk
 from dshd.session.session import Session
 from tests.sim import check
 from tests.sim.plan import Action, Pause, Plan
-from tests.sim.world import ME, Life, Past, Simulated
+from tests.sim.world import ME, START_MS, Life, Past, Simulated
 
 NEVER_WRITTEN = (Conflict, Full, Invalid, NoSpace, NotFound)
 PATIENCE_S = 20_000.0
@@ -63,11 +64,13 @@ class _Bugs(logging.Handler):
 def steady(seed: int, past: Past) -> Iterator[None]:
     """Nothing but the seed decides: the scheduler's dice and the driver's stopwatch, too."""
     before, dice = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
-    watch, log, handler = step.time, logging.getLogger("dshd"), _Bugs(past)
+    clock, watch = repair.time, step.time
+    log, handler = logging.getLogger("dshd"), _Bugs(past)
     propagate = log.propagate
     trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_run._r.seed(seed)
     step.time = types.SimpleNamespace(monotonic=trio.current_time)  # type: ignore[assignment]
+    repair.time = types.SimpleNamespace(time_ns=lambda: START_MS * 10**6)  # type: ignore[assignment]
     log.addHandler(handler)
     log.propagate = False
     try:
@@ -75,7 +78,7 @@ def steady(seed: int, past: Past) -> Iterator[None]:
     finally:
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         trio_run._r.setstate(dice)
-        step.time = watch
+        step.time, repair.time = watch, clock
         log.removeHandler(handler)
         log.propagate = propagate
 

@@ -332,7 +332,16 @@ class Life:
         if self._death["calls"] > 0:
             self._death["calls"] -= 1
             return
-        self.die()
+        if "survivor" in self._death or not self._lied_to():
+            self.die()
+
+    def _lied_to(self) -> bool:
+        """Whether the page cache shows what a failed sync has lost, and nobody has cut it away yet.
+
+        A kill at this very instant leaves lines that look good and can't be made durable by any sync;
+        no opening can tell. It comes a call later instead.
+        """
+        return any(f.cache != f.durable and not f.dirty for f in self.disk.calls._files())
 
     def die(self) -> None:
         """The end, now: from here on nothing is noted, and the disk of the next life is made."""
@@ -443,6 +452,7 @@ class Life:
         if to + 1 < self.past.firm.get(id, 0):
             self.find(f"{id}: reset to {to}, though {self.past.firm[id]} lines were told as durable")
         del self.past.told.setdefault(id, [])[to + 1 :]
+        self.found[id] = to + 1
 
     def note_asked(self, body: bytes) -> None:
         if not self.dead:
