@@ -28,17 +28,16 @@ class History:
         self.memo = Memo()  # what encoding has done already, by the identity of these very messages
         self._first: int | None = None
         self._last: int | None = None
+        self._replacements = 0
         self._names: dict[str, str] = {}
         self._place: str | None = None
 
     def of(self, surface: Rows[Entry], place: str | None = None) -> list[Neutral]:
         """The neutral messages of ``surface``, oldest first (see `model.request`)."""
-        known = len(self._messages)
-        grown = known <= len(surface) and self._matches(surface, known) and place == self._place
-        self._place = place
-        if not grown:
-            self._messages, self._names, self.tokens, known = [], {}, 0, 0
-        for i in range(known, len(surface)):
+        if place != self._place or not self._begins(surface):
+            self._messages, self._names, self.tokens = [], {}, 0
+        self._place, self._replacements = place, surface.replacements
+        for i in range(len(self._messages), len(surface)):
             message = self._neutral(surface[i])
             self._messages.append(message)
             self.tokens += estimate_message(message)
@@ -46,7 +45,11 @@ class History:
             self._first, self._last = surface[0].seq, surface[-1].seq
         return self._messages
 
-    def _matches(self, surface: Rows[Entry], known: int) -> bool:
+    def _begins(self, surface: Rows[Entry]) -> bool:
+        """Whether the surface has only grown since."""
+        known = len(self._messages)
+        if known > len(surface) or surface.replacements != self._replacements:
+            return False
         return known == 0 or (surface[0].seq == self._first and surface[known - 1].seq == self._last)
 
     def _neutral(self, entry: Entry) -> Neutral:

@@ -112,13 +112,15 @@ class Table(Generic[K, V]):
 
 
 class Rows(Generic[V]):
-    """A list that is appended to, and now and then replaced as a whole."""
+    """A list that is appended to, and now and then replaced as a whole; ``replacements`` says how often
+    that was, so that who remembers how it began knows whether it still does."""
 
-    __slots__ = ("_base", "_base_len", "_own", "cold")
+    __slots__ = ("_base", "_base_len", "_own", "cold", "replacements")
 
     def __init__(self, base: Rows[V] | None = None, *, cold: ColdRows[V] | None = None) -> None:
         self._base = base
         self._base_len = len(base) if base is not None else len(cold) if cold is not None else 0
+        self.replacements: int = base.replacements if base is not None else 0
         self._own: list[V] = []
         self.cold = cold
 
@@ -164,6 +166,7 @@ class Rows(Generic[V]):
 
     def replace_all(self, values: list[V]) -> None:
         self._base, self._base_len, self._own, self.cold = None, 0, values, None
+        self.replacements += 1
 
     def layer(self) -> Rows[V]:
         return Rows(self)

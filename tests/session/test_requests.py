@@ -23,6 +23,7 @@ from dshd.model.request import ModelRequest
 from dshd.plugins import PreStep
 from dshd.session import requests
 from dshd.session.session import Session
+from tests.session import test_crashes
 from tests.session.rig import (
     ME,
     STATE,
@@ -209,6 +210,20 @@ async def test_requests_before_and_after_a_power_cut_are_made_again(
         after.script = [say("done")]
         await settled(session, (await followup(session, "go on"))["message"])
         assert check_all(after, session.id).compared >= 3
+
+
+async def test_requests_before_and_after_a_power_cut_at_any_instant_are_made_again(
+    autojump_clock: Any,
+) -> None:
+    film = await test_crashes.play(test_crashes.SURVIVORS["some blocks"])
+    for cut in film.cuts[::3]:
+        world = World(cut.disk)
+        world.route = Routes(world, ScriptedAdapter)
+        world.gate.opened.set()
+        async with world.run():
+            await rests(await world.registry.get(film.session))
+            found = compared(world, film.session)
+            assert (found.problem, found.not_comparable) == (None, 0)
 
 
 # --- what can't be compared, and what is wrong -----------------------------------------------------------

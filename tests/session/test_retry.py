@@ -15,7 +15,8 @@ from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.model.errors import ModelError
 from dshd.plugins import PreStep, Reject
-from dshd.session import requests
+from dshd.session import opening, requests
+from dshd.session.loading import Upkeep
 from dshd.session.session import Session
 from dshd.session.who import Peer
 from tests.session.invariants import check_log, check_memory
@@ -422,3 +423,22 @@ async def test_a_retry_that_a_stop_interrupts_is_gone_on_with_though_the_queue_i
         assert session.state.parked is not None
         assert session.message(id)["attempts"] == [1, 2, 3]
         check(after, session)
+
+
+async def test_a_wish_to_retry_stands_in_a_checkpoint_too() -> None:
+    world = World(upkeep=Upkeep(idle=60.0, look=60.0, least=1, working=1))
+    async with world.run():
+        session = await world.session()
+        id = await failed(world, session)
+        session.driver.draining = True
+        await retry(session)
+        await session.keep()
+        path = world.store.log_path(session.id)
+        quick = opening.glance(world.disk, path)
+        assert quick.kept is not None
+        assert quick.kept.mark.seq == session.state.seq
+        assert (quick.state.retry, session.state.retry) == (1, 1)
+    after = world.crash(Nothing())
+    async with after.run():
+        session = await after.registry.get(session.id)
+        assert (await settled(session, id))["turn"] == 2
