@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.e2e.harness import Home
+from tests.e2e.model import Model
 
 WALK = (ROOT / "README.md").read_text().partition("## The three verbs in a minute")[2].partition("\n## ")[0]
 
@@ -44,6 +45,12 @@ def test_the_first_command_ends_with_the_answer_alone_on_stdout(bare: Home) -> N
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "2 entries: Makefile, src")
     assert "started dshd" in done.stderr
     assert "Go on: dshctl followup -s" in done.stderr
+
+
+def test_the_address_of_a_server_is_all_that_a_run_needs(bare: Home, model: Model) -> None:
+    done = bare.ctl("run", "hello", env={**bare.env, "OPENAI_BASE_URL": model.url})
+    assert (done.returncode, done.stdout) == (0, "echo: hello\n"), done.stderr
+    assert model.requests[0]["model"] == "mock"
 
 
 def test_every_text_gets_an_answer_from_the_rehearsal_model(bare: Home) -> None:
