@@ -5,7 +5,8 @@ In this order, and each for a reason:
 1. the **state lock**: who doesn't get it has changed nothing;
 2. the sockets, made under the lock, listening: clients may come, and wait;
 3. **ready** (``READY=1``): hello is answered;
-4. sessions that have something to do are opened and go on by themselves; all others on demand.
+4. sessions that have something to do are opened and go on by themselves; all others on demand;
+5. what was spooled is taken up; until then sends wait (`control.takeup`).
 
 And at the end:
 
@@ -44,7 +45,8 @@ from dshd.config import Config
 from dshd.control import listener
 from dshd.control.feed import Hub
 from dshd.control.listener import Listener
-from dshd.control.methods import Room
+from dshd.control.methods import Room, deliver_spooled
+from dshd.control.takeup import TakingUp
 from dshd.driver.port import RealOutside, Services
 from dshd.errors import DshError, NotConfigured
 from dshd.log.disk import RealDisk
@@ -383,10 +385,11 @@ class _Life:
         try:
             with last:
                 async with trio.open_nursery() as writes:
+                    room.gate.close()
                     self._listen(room, writes, clients)
                     self._manager.ready()
                     log.info("dshd %s is ready, process %d", __version__, os.getpid())
-                    sessions.start_soon(self._begin)
+                    sessions.start_soon(self._begin, room)
                     if self._daemon.config.daemon.idle_exit:
                         tasks.start_soon(self._exit_when_idle)
                     await self._daemon.stop_asked.wait()
@@ -402,13 +405,18 @@ class _Life:
             self._listeners.append(one)
             clients.start_soon(one.run)
 
-    async def _begin(self) -> None:
-        """Clear what an earlier daemon left, and go on with what it had begun."""
+    async def _begin(self, room: Room) -> None:
+        """Clear what an earlier daemon left, and go on with what it had begun, then with what was spooled."""
+        taking_up = TakingUp(
+            room.spool, room.gate, partial(deliver_spooled, room), self._registry.services.now
+        )
+        spooled = await taking_up.look()
         state = self._store.state
         left = await trio.to_thread.run_sync(lambda: kill_orphans(state))
         if left:
             log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
         await self._registry.start()
+        await taking_up.run(spooled)
 
     async def _drain(self) -> None:
         self._manager.stopping()

@@ -466,6 +466,8 @@ ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: never 
 SESSION_ID: Final = re.compile(rf"s[{ID_ALPHABET}]{{7}}\Z")
 MESSAGE_ID: Final = re.compile(rf"(s[{ID_ALPHABET}]{{7}})\.([1-9][0-9]*)\Z")
 NAME_MAX: Final = 64  # characters
+SPOOLED: Final = "spool:"  # how another name of a message that was spooled begins; see `dshd.spool`
+_SPOOL_ID: Final = re.compile(r"spool:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z", re.ASCII)
 PREFIX_MIN: Final = 3  # characters of a name or id that may stand for the whole
 
 
@@ -476,6 +478,17 @@ def session_id(random: bytes) -> str:
 
 def is_session_id(text: str) -> bool:
     return SESSION_ID.match(text) is not None
+
+
+def spool_uuid(text: str) -> str | None:
+    """What stands behind ``spool:``, None if this is no such name."""
+    match = _SPOOL_ID.match(text)
+    return match and match[1]
+
+
+def is_message(text: str) -> bool:
+    """Whether it is a message's id, or its other name, ``spool:UUID``."""
+    return MESSAGE_ID.match(text) is not None or spool_uuid(text) is not None
 
 
 def session_of(message: str) -> str:

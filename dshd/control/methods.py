@@ -21,13 +21,17 @@ from dshd.control.access import AgentMay, Rights
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.logfile import LogFile, Piece
 from dshd.control.order import InOrder
+from dshd.control.takeup import Gate, Settled, message_of
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound, Unavailable
+from dshd.log.writer import hop
 from dshd.session import views
 from dshd.session.attachments import content_of
+from dshd.session.loading import holding
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
+from dshd.spool import Spool, is_alias
 from dshd.strict import structure
 
 Json = dict[str, Any]
@@ -79,13 +83,19 @@ class Process(Protocol):
 @attrs.frozen(slots=True)
 class Room:
     """The daemon's, as handlers see it. ``creating``: one lookup that may make a session at a time;
-    ``closing``: it is the end, and nothing more is begun."""
+    ``closing``: it is the end, and nothing more is begun; ``gate``: where sends wait for those that were
+    spooled before them."""
 
     registry: Registry
     hub: Hub
     process: Process
     creating: InOrder = attrs.field(factory=InOrder)
     closing: trio.Event = attrs.field(factory=trio.Event)
+    gate: Gate = attrs.field(factory=Gate)
+
+    @property
+    def spool(self) -> Spool:
+        return Spool(self.registry.store.disk, self.registry.store.state)
 
 
 @attrs.frozen(slots=True)
@@ -150,6 +160,8 @@ async def _hello(call: Call) -> Json:
 async def _status(call: Call) -> Json:
     sessions = await call.registry.views(True)
     closed = [one for one in sessions if one["state"] == "closed"]
+    spool = call.room.spool
+    spooled = await hop(spool.disk, spool.counts)
     return {
         **call.room.process.status(),
         "type": "status",
@@ -157,6 +169,7 @@ async def _status(call: Call) -> Json:
         "sessions": [one for one in sessions if one["state"] != "closed"],
         "closed": len(closed),
         "closed_bytes": sum(one["bytes"] or 0 for one in closed),
+        "spool": {**spooled._asdict(), "dir": str(spool.path)},
     }
 
 
@@ -179,9 +192,11 @@ async def _models(call: Call) -> Json:
 
 async def _create(call: Call) -> Json:
     params: wire.CreateParams = call.params
-    async with call.link.in_order, call.room.creating:
-        params = await _with_uploads(call, params)
-        session, receipt = await _made(call, params)
+    async with call.link.in_order:
+        await call.room.gate.passed()
+        async with call.room.creating:
+            params = await _with_uploads(call, params)
+            session, receipt = await _made(call, params)
     if params.tied and receipt is not None:
         call.link.tie(session.id, receipt["message"])
     return {"type": "created", "exit": 0, "session": session.show(), "receipt": receipt}
@@ -317,6 +332,7 @@ def _fsck_report(reports: list[Json]) -> Json:
 async def _send(call: Call) -> Json:
     params: wire.SendParams = call.params
     async with call.link.in_order:
+        await call.room.gate.passed()
         params.check()
         try:
             session, created = await _destination(call, params)
@@ -378,7 +394,7 @@ async def _put(call: Call) -> Json:
         return await call.link.uploads.put(params.upload, params.text, call.registry.store.state)
 
 
-async def _destination(call: Call, params: wire.SendParams) -> tuple[Session, bool]:
+async def _destination(call: Call | _Behind, params: wire.SendParams) -> tuple[Session, bool]:
     """The session, made if it may be; looking and making are one step for the whole daemon."""
     if params.create is None or params.dry_run:
         return await call.session(), False
@@ -392,8 +408,39 @@ async def _destination(call: Call, params: wire.SendParams) -> tuple[Session, bo
         return session, True
 
 
+async def deliver_spooled(
+    room: Room, peer: Peer, params: wire.SendParams, session: str | None, settled: Settled
+) -> Json:
+    """Make a send for somebody who is gone (`takeup.Deliver`)."""
+    with holding():
+        if session is not None:
+            found = await room.registry.get(session)
+        else:
+            found, _created = await _destination(_Behind(room, peer, params), params)
+            await settled(found.id)
+        receipt: Json = await found.send(params, peer)
+        return receipt
+
+
+@attrs.frozen(slots=True)
+class _Behind:
+    """What looking for a session needs of a `Call`, for one without a connection."""
+
+    room: Room
+    peer: Peer
+    params: wire.SendParams
+
+    @property
+    def registry(self) -> Registry:
+        return self.room.registry
+
+    async def session(self) -> Session:
+        return await self.registry.get(await self.registry.resolve(self.params.session, self.params.cwd))
+
+
 async def _interrupt(call: Call) -> Json:
     async with call.link.in_order:
+        await call.room.gate.passed()
         session = await call.session()
         params = await _with_uploads(call, call.params)
         content = await session.prepare(params)
@@ -650,6 +697,31 @@ _TABLE: Final = (
     Method(wire.LogUnfollowParams, _log_unfollow),
 )
 
-METHODS: Final[dict[str, Method]] = {method.params.method: method for method in _TABLE}
+
+
+def _by_alias(method: Method) -> Method:
+    """The same method for messages that are called ``spool:<uuid>``, too."""
+    fields = [name for name in ("message", "messages") if name in method.params.fields]
+    if not fields:
+        return method
+    field, handler = fields[0], method.handler
+
+    async def handle(call: Call) -> Any:
+        named = getattr(call.params, field)
+        several = (named,) if isinstance(named, str) else named or ()
+        if not any(map(is_alias, several)):
+            return await handler(call)
+        real = [await _real(call, message) for message in several]
+        changed = call.params.replace(**{field: real[0] if isinstance(named, str) else tuple(real)})
+        return await handler(attrs.evolve(call, params=changed))
+
+    return attrs.evolve(method, handler=handle)
+
+
+async def _real(call: Call, message: str) -> str:
+    return await message_of(call.room.spool, call.room.gate, message) if is_alias(message) else message
+
+
+METHODS: Final[dict[str, Method]] = {method.params.method: _by_alias(method) for method in _TABLE}
 
 structure({}, wire.SendParams)  # has its code compiled now, and not while the first sender waits
