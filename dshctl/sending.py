@@ -117,7 +117,10 @@ def options(*groups: Any) -> Callable[[Any], Any]:
     return wrap
 
 
-SEND = options(WORDS, SESSION, *ATTACH, *WHEN, *LATER, KEY, RETRY, TAG, *FLAGS, AS, *ENDS)
+SPOOL = click.option(
+    "--spool", is_flag=True, help="If no daemon can be reached: keep it on disk for the next one."
+)
+SEND = options(WORDS, SESSION, *ATTACH, *WHEN, *LATER, KEY, RETRY, TAG, *FLAGS, SPOOL, AS, *ENDS)
 
 
 class Said(NamedTuple):
@@ -312,7 +315,7 @@ def deliver(
         raise Mistake("--tied needs --wait or --follow")
     if given.get("dry_run"):
         return _dry_run(cli, params, bool(waits))
-    receipt = complete(_sent(cli, params), replaced)
+    receipt = complete(_sent_or_spooled(cli, params, given), replaced)
     announce(cli, receipt)
     cli.out.item(receipt, hold=not waits)
     if not waits:
@@ -337,6 +340,14 @@ def _dry_run(cli: Cli, params: wire.Params, waits: bool) -> int:
     cli.out.item({"type": "would", **found})
     cli.out.line(sentences.would(found))
     return int(found["exit"])
+
+
+def _sent_or_spooled(cli: Cli, params: wire.Params, given: dict[str, Any]) -> dict[str, Any]:
+    if not given.get("spool") or not isinstance(params, wire.SendParams):
+        return _sent(cli, params)
+    from dshctl import spooling
+
+    return spooling.send(cli, params, given, lambda: _sent(cli, params))
 
 
 def _sent(cli: Cli, params: wire.Params) -> dict[str, Any]:

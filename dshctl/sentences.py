@@ -32,7 +32,8 @@ def name_of(thing: Json) -> str:
 
 def receipt(got: Json) -> str:
     """``steer     -> api, joins turn 12 at its next step, after bash make test.``"""
-    return f"{got.get('verb') or 'send':<9} -> {name_of(got)}, {_fate(got)}"
+    here = got.get("spooled") and not got.get("name")
+    return f"{got.get('verb') or 'send':<9} -> {'this directory' if here else name_of(got)}, {_fate(got)}"
 
 
 def _fate(got: Json) -> str:

@@ -26,7 +26,7 @@ def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> 
 
     Exits as the turn ended, so that a script sees a failure.
     """
-    if message is not None and wire.MESSAGE_ID.match(message) is None:
+    if message is not None and not wire.is_message(message):
         message, session = None, message  # a session's name is what else people put here
     params = wire.AnswerShowParams(**_where(cli, message, session), message=message, n=number)
     result: Json = _ask(cli, params)
@@ -44,6 +44,8 @@ def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> 
 
 
 def _where(cli: Cli, message: str | None, session: str | None) -> Json:
+    if message and message.startswith(wire.SPOOLED):
+        return {}
     return {"session": wire.session_of(message)} if message else cli.where(session)
 
 
@@ -51,6 +53,8 @@ def _ask(cli: Cli, params: wire.AnswerShowParams) -> Json:
     if cli.client().is_running():
         answer: Json = cli.ask(params, start=False)
         return answer
-    from dshctl import offline
+    from dshctl import offline, spooling
 
+    if params.message and params.message.startswith(wire.SPOOLED):
+        params = params.replace(message=spooling.message_of(cli, params.message))
     return offline.answer(cli, params)

@@ -25,6 +25,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
             **given: Any) -> int:  # fmt: skip
     """Slip a fact in. It rides along with the next step, whenever that is, and wakes nobody."""
     message = sending.said(words, files, refs)
+    given["if_exists"] = if_exists
     try:
         return sending.deliver(
             cli, sending.send_params(cli, "inject", given, message), given, message.replaced

@@ -20,7 +20,8 @@ Json = dict[str, Any]
 @click.argument("message", metavar="MESSAGE")
 def COMMAND(cli: Cli, message: str) -> None:
     """Where a message came from, what became of it and when. Works without a daemon."""
-    wire.session_of(message)
+    if not wire.is_message(message):
+        wire.session_of(message)
     found = _ask(cli, wire.MessageShowParams(message=message))
     cli.out.item({"type": "message", **found})
     if not cli.json:
@@ -31,8 +32,10 @@ def _ask(cli: Cli, params: wire.MessageShowParams) -> Json:
     if cli.client().is_running():
         found: Json = cli.ask(params, start=False)
         return found
-    from dshctl import offline
+    from dshctl import offline, spooling
 
+    if params.message.startswith(wire.SPOOLED):
+        params = params.replace(message=spooling.message_of(cli, params.message))
     return offline.message(cli, params)
 
 

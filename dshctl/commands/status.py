@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import Any
 
 import click
@@ -38,8 +40,26 @@ def _not_running(cli: Cli, short: bool) -> int:
     if cli.json:
         raise Unreachable("dshd is not running", hint="dshctl daemon start")
     if not short:
-        cli.out.line("dshd is not running.")
+        cli.out.lines(["dshd is not running.", *spool_lines(_spool(cli))])
     return exits.UNREACHABLE
+
+
+def _spool(cli: Cli) -> Json:
+    """What `daemon.status` would say of it."""
+    from dshctl import spooling
+
+    state = cli.client().places.state
+    return {**spooling.waiting(state)._asdict(), "dir": os.path.join(state, "spool")}
+
+
+def spool_lines(spool: Json | None) -> list[str]:
+    """What waits there, and what was refused with the command to look."""
+    waiting, refused = ((spool or {}).get(name) or 0 for name in ("waiting", "refused"))
+    lines = [f"{sentences.count(waiting, 'spooled send')} to be taken up."] if waiting else []
+    if refused:
+        where = shlex.quote(os.path.join((spool or {})["dir"], "refused"))
+        lines += [f"{sentences.count(refused, 'spooled send')} refused:  grep . {where}/*.json"]
+    return lines
 
 
 def sessions_of(status: Json) -> list[Json]:
@@ -196,4 +216,4 @@ def _tail(status: Json, sessions: list[Json]) -> list[str]:
     parts = [f"{idle} idle"] if idle else []
     size = f" ({size_text(status['closed_bytes'])})" if status.get("closed_bytes") else ""
     parts += [f"{closed} closed{size}"] if closed else []
-    return [", ".join(parts) + "."] if parts else []
+    return [*([", ".join(parts) + "."] if parts else []), *spool_lines(status.get("spool"))]

@@ -23,9 +23,11 @@ Json = dict[str, Any]
 @click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
 def COMMAND(cli: Cli, messages: tuple[str, ...], session: str | None, stay: bool) -> int:
     """Wait for the end of messages, or, without one, until the session is idle."""
-    if len(messages) == 1 and not wire.MESSAGE_ID.match(messages[0]):
+    if len(messages) == 1 and not wire.is_message(messages[0]):
         raise Mistake(f'"{messages[0]}" is not the id of a message', f"dshctl wait -s {messages[0]}")
-    where: Json = {"session": wire.session_of(messages[0])} if messages else cli.where(session)
+    where: Json = {} if messages else cli.where(session)
+    if messages and not messages[0].startswith(wire.SPOOLED):
+        where = {"session": wire.session_of(messages[0])}
     params = wire.WaitParams(**where, messages=messages, stay=stay)
     return exits.worst([_show(cli, result, bool(messages)) for result in _results(cli, params)])
 

@@ -1,4 +1,4 @@
-"""`--spool` with the real programs: kept while the daemon is away, taken up when it comes, once and in order."""
+"""`--spool` with the real programs: kept while the daemon is away, taken up once and in order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def test_sends_that_come_at_once_are_all_kept_each_under_a_place_of_its_own(home
 
 def test_a_daemon_killed_while_it_takes_up_sends_nothing_twice(home: Home, model: Model) -> None:
     for n in range(40):
-        spooled(home, "--no-wake", "-s", "x", "--create", f"m{n}") if n < 3 else _copy(home, n)
+        if n < 3:
+            spooled(home, "--no-wake", "-s", "x", "--create", f"m{n}")
+        else:
+            _copy(home, n)
     daemon = home.start()
     eventually(lambda: len(waiting(home)) < 38)
     daemon.send_signal(signal.SIGKILL)
