@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from dshd.control.logfile import Line, LogFile
 from dshd.log.disk import Disk, RealDisk, explained
 from dshd.log.store import Store
 from dshd.session import opening, views
+from dshd.session.archive import Lost
 from dshd.session.registry import VIEW, view_from_log
 
 if TYPE_CHECKING:
@@ -67,11 +68,18 @@ class Files:
         return LogFile(self.disk, self.store.log_path(id))
 
     def look(self, id: str) -> opening.Loaded:
-        """The session folded. Raises NotFound if there is none."""
+        """The session folded, all of it. Raises NotFound if there is none."""
+        return opening.look(self.disk, self._there(id))
+
+    def glance(self, id: str) -> opening.Loaded:
+        """The session folded from its checkpoint on, if it has one."""
+        return opening.glance(self.disk, self._there(id))
+
+    def _there(self, id: str) -> Path:
         path = self.store.log_path(id)
         if not self.disk.exists(path):
             raise errors.NotFound(f'no session "{id}"', hint="dshctl ls")
-        return opening.look(self.disk, path)
+        return path
 
 
 def _row(view: Json) -> wire.SessionRow:
@@ -111,9 +119,12 @@ def show(cli: Cli, params: wire.ShowParams) -> Json:
 
 def message(cli: Cli, params: wire.MessageShowParams) -> Json:
     """What `message.show` answers."""
-    state = _look(cli, files(cli), wire.session_of(params.message)).state
-    _known(state, params.message)
-    return views.message(state, params.message)
+
+    def shown(state: State) -> Json:
+        _known(state, params.message)
+        return views.message(state, params.message)
+
+    return _ask(cli, files(cli), wire.session_of(params.message), shown)
 
 
 def _known(state: State, message: str) -> None:
@@ -123,29 +134,34 @@ def _known(state: State, message: str) -> None:
 
 def answer(cli: Cli, params: wire.AnswerShowParams) -> Json:
     """What `answer.show` answers."""
-    found = files(cli)
-    if params.message is not None:
-        state = _look(cli, found, wire.session_of(params.message)).state
-        _known(state, params.message)
-        ended = views.settled(state, params.message)
-        return ended or views.result(state, message=params.message, turn=None, exit=18)
-    state = _look(cli, found, found.resolve(params.session, params.cwd)).state
-    return _newest(state, params.n)
+    found, message = files(cli), params.message
+    if message is not None:
+        return _ask(cli, found, wire.session_of(message), lambda state: _of_message(state, message))
+    id = found.resolve(params.session, params.cwd)
+    return _ask(cli, found, id, lambda state: _newest(state, params.n))
+
+
+def _of_message(state: State, message: str) -> Json:
+    _known(state, message)
+    return views.settled(state, message) or views.result(state, message=message, turn=None, exit=18)
 
 
 def _newest(state: State, number: int) -> Json:
-    turns = sorted((turn for _, turn in state.turns.items() if turn.answer), key=lambda turn: -turn.number)
-    if len(turns) < number:
+    turn = views.newest_answer(state, number)
+    if turn is None:
         raise errors.NotFound(f"{state.name} has no answer yet", hint=f"dshctl log -s {state.name}")
-    turn = turns[number - 1]
     return views.result(state, message=turn.members[0] if turn.members else None, turn=turn)
 
 
-def _look(cli: Cli, found: Files, id: str) -> opening.Loaded:
-    looked = found.look(id)
+def _ask(cli: Cli, found: Files, id: str, question: Callable[[State], Json]) -> Json:
+    """Answered from the checkpoint and what lies beside it, or, where that is lost, from the log."""
+    looked = found.glance(id)
     if looked.broken is not None:
         cli.out.error_sentence(looked.broken.error)
-    return looked
+    try:
+        return question(looked.state)
+    except Lost:
+        return question(found.look(id).state)
 
 
 def events(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]:

@@ -20,14 +20,20 @@ _scope: ContextVar[contextlib.ExitStack | None] = ContextVar("holding", default=
 
 @attrs.frozen
 class Upkeep:
-    """``idle``: after how many seconds of rest a session is unloaded; ``look``: how often it is looked.
+    """``idle``: after how many seconds of rest a session is unloaded, and ``per_mib``: how many more for
+    each MiB of its log, for what is dear to open is worth keeping; ``look``: how often it is looked.
     ``least``: how many bytes a log must have grown by to be worth a checkpoint (fewer are folded as
     quickly); ``working``: the same, while the session works."""
 
-    idle: float = 60.0
+    idle: float = 10.0
+    per_mib: float = 5.0
     look: float = 5.0
     least: int = 64 * 1024
     working: int = 4 * 1024 * 1024
+
+    def rest(self, size: int) -> float:
+        """How long (s) a session with a log of ``size`` bytes stays loaded at rest."""
+        return self.idle + self.per_mib * size / 2**20
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -53,6 +53,7 @@ VIEW: Final = "view.json"
 SECRETS: Final = "env.json"
 RESERVE_POLL_S: Final = 60.0  # how often room for the reserve is looked for, once it is given up
 LAST_KEEPING_S: Final = 3.0  # for checkpoints, when the daemon stops
+AT_ONCE: Final = 64  # views that are read in one hop
 READERS: Final = 8  # threads that load, list and check; never the log writers'
 
 
@@ -164,8 +165,10 @@ class Registry:
         for view in await self._read(lambda: index.read(self.disk, store.state, store.sessions, set(ids))):
             self._note(view["id"], view)
         missing = [id for id in sorted(ids) if id not in self.loaded and id not in self._views]
-        for id in missing:
-            self._note(id, await self._read(lambda: self._view_of(id)))  # noqa: B023 - awaited here
+        for some in batched(missing, AT_ONCE):
+            found = await self._read(lambda: [(id, self._view_of(id)) for id in some])  # noqa: B023 - awaited
+            for id, view in found:
+                self._note(id, view)
         self._indexed.set()
         if missing:
             await self._save_index()
@@ -271,9 +274,9 @@ class Registry:
         """Unload what has rested for long."""
         while not self._draining:
             await trio.sleep(upkeep.look)
-            long_ago = trio.current_time() - upkeep.idle
             for session in list(self.loaded.values()):
-                if session.used <= long_ago and not session.holders and session.rests:
+                rested = trio.current_time() - session.used
+                if rested >= upkeep.rest(session.size) and not session.holders and session.rests:
                     await self._unload(session)
 
     async def _unload(self, session: Session) -> None:
@@ -552,6 +555,10 @@ class Registry:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return view_from_log(self.disk, path)
+
+
+def batched(items: list[T], size: int) -> Iterator[list[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def view_from_log(disk: Disk, path: Path) -> Json:
