@@ -363,6 +363,6 @@ def way_out(result: Json) -> Iterator[str]:
         yield f"dshctl why {result['message']}" if result.get("message") else f"dshctl wake -s {name}"
     elif code == exits.DAMAGED:
         yield f"dshctl show {name}"
-    elif code in (exits.ERROR, exits.LATER):
+    elif code in (exits.ERROR, exits.LATER, exits.INTERRUPTED):
         yield f"dshctl log -s {name}"
         yield f"dshctl retry -s {name}"

@@ -549,6 +549,8 @@ def _park_at_end(state: State, event: Event, turn: OpenTurn) -> None:
     reason = event.data["reason"]
     error = event.data.get("error") or {}
     if reason in ("error", "budget"):
+        if state.parked is not None and state.parked.by != "error":
+            return  # a retry that failed: what waits for a person still does
         what = error.get("message") if reason == "error" else event.data.get("cause")
         state.parked = Parked(reason, what, event.time, event.seq)
     elif turn.then_park and not event.data.get("resume") and state.receipts[turn.then_park].ended:

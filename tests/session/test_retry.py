@@ -195,6 +195,25 @@ async def test_a_parked_queue_stays_parked_and_only_the_retried_turn_runs() -> N
         check(world, session)
 
 
+async def test_a_retry_that_fails_leaves_what_a_person_parked_for_a_person() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        world.script = [call("gate")]
+        id = (await followup(session, "work"))["message"]
+        await world.gate.began.wait()
+        await followup(session, "parked")
+        await session.abort(wire.AbortParams(), ME)
+        world.script = [FAILS]
+        await retry(session)
+        await settled(session, id)
+        assert session.state.parked is not None
+        assert session.state.parked.by == "abort"
+        await followup(session, "from a clock", as_="schedule")
+        await session.wait_idle()
+        assert entered(world, session) == {"work": 1}
+        check(world, session)
+
+
 async def test_what_is_said_to_the_turn_that_is_retried_joins_it_though_the_queue_is_parked() -> None:
     async with World().run() as world:
         session = await world.session()
