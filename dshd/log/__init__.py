@@ -61,5 +61,9 @@ Good and bad lines
 Beside the log
     ``log.torn-N`` (a tail that was cut at seq N), ``log.damaged-N`` (the whole log as it was before
     a repair), ``log.foreign`` (a file that somebody had put in the log's place), ``log.faulted``
-    (the disk failed; gone when the session was reopened). Only the last is ever read again.
+    (the disk failed; gone when the session was reopened). Of these only the last is ever read again.
+
+    Derived, and ignored unless they fit, so that they may be deleted or copied at any time:
+    ``checkpoint.json``, ``ended.jsonl``, ``ended.index`` (`dshd.session.checkpoint`), ``view.json``, and
+    for all sessions ``STATE/views.jsonl`` (`dshd.session.index`).
 """

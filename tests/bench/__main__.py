@@ -22,6 +22,7 @@ from typing import Any
 
 from tests.bench import floors
 from tests.bench.figures import Figure, in_turn, p50, quantile, timed
+from tests.bench.logs import logs
 from tests.e2e.harness import PROGRAMS, Home
 
 CONFIG = """
@@ -245,7 +246,7 @@ def cpu(pid: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="in under a minute, less exact")
-    parser.add_argument("--only", default="sends,steps,commands,ready", help="which, by comma")
+    parser.add_argument("--only", default="sends,steps,commands,ready,logs", help="which, by comma")
     args = parser.parse_args()
     bench = Bench(args.quick)
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -253,6 +254,7 @@ def main() -> int:
         "steps": bench.steps,
         "commands": bench.commands,
         "ready": bench.ready,
+        "logs": lambda: logs(bench),
     }
     figures = []
     with bench.model():
