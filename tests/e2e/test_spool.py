@@ -7,6 +7,9 @@ import signal
 
 from tests.e2e.harness import Home, eventually, texts
 from tests.e2e.model import Model
+from tests.e2e.test_full_disk import full, small
+
+__all__ = ["small"]  # a fixture
 
 
 def spooled(home: Home, *args: str) -> str:
@@ -79,6 +82,21 @@ def _copy(home: Home, n: int) -> None:
     place = spool.Spool(RealDisk(), home.state)
     first = place.read(place.waiting()[0])
     place.put(first._replace(id=spool.new_id(), send={**first.send, "text": f"m{n}"}))
+
+
+def test_on_a_disk_that_is_full_it_waits_for_room_and_senders_are_told(small: Home, model: Model) -> None:
+    small.ok("followup", "--wait", "before")
+    small.ok("daemon", "stop")
+    name = spooled(small, "x" * 9000)
+    with full(small):
+        small.start()
+        error = small.json("followup", "y", exit=75)[-1]
+        assert (error["code"], error["outcome"]) == ("NO_SPACE", "not-written")
+        status = small.json("status")[-1]["spool"]
+        assert (status["waiting"], status["refused"]) == (1, 0)
+    eventually(lambda: not waiting(small))
+    small.ok("wait", name)
+    assert texts(small.said()) == ["before", "x" * 9000]
 
 
 def test_refused_ones_are_kept_and_status_says_where(home: Home, model: Model) -> None:
