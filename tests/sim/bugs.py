@@ -17,9 +17,8 @@ import trio
 
 from dshd.driver.driver import Driver
 from dshd.errors import DshError
-from dshd.log.disk import FULL, LogFile
+from dshd.log.disk import LogFile
 from dshd.log.survey import Region
-from dshd.log.writer import LogWriter
 from dshd.session import closing, inbox, queueing, sending, state
 from dshd.session.events import splice
 from dshd.session.layer import Table
@@ -197,21 +196,6 @@ def second_sync_believed() -> Patches:
     yield mock.patch.object(LogFile, "sync", again)
 
 
-def cut_not_synced() -> Patches:
-    """On a full disk the cut is not made durable: what was "not written" may come back."""
-
-    def append(self: LogWriter, data: bytes) -> None:
-        try:
-            self.file.append(data)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            self.file.truncate(self.size)
-            raise self._no_space(error) from error
-
-    yield mock.patch.object(LogWriter, "_append", append)
-
-
 def opening_not_synced() -> Patches:
     """What the page cache shows after a kill is believed without a sync."""
     from dshd.log import recovery
@@ -242,7 +226,7 @@ BUGS: dict[str, Callable[[], Patches]] = {
     for bug in (
         ack_before_sync, fold_before_sync, tell_before_sync, decision_on_folded_state, claim_lost_on_crash,
         latch_dropped, key_forgotten, parked_forgotten, synced_ignored, move_in_two_events,
-        requeued_at_the_wrong_end, second_sync_believed, cut_not_synced, opening_not_synced,
+        requeued_at_the_wrong_end, second_sync_believed, opening_not_synced,
         abort_without_parking,
     )
 }  # fmt: skip
