@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +282,7 @@ def _context(run: Run) -> ToolContext:
 
 @attrs.frozen(slots=True)
 class After:
-    """What follows a step: another one with this batch, or the turn's end (`ends`)."""
+    """What follows a step: another one with this batch, or the turn's end (``ends``)."""
 
     ends: bool
     claimed: tuple[Message, ...] = ()
@@ -299,6 +299,11 @@ def after(s: Scratch, run: Run) -> After:
             _emit_result(s, run, id)
     s.emit("step/end", {"turn": run.turn, "step": run.step})
     _emit_injects(s, run)
+    return go_on(s, run)
+
+
+def go_on(s: Scratch, run: Run) -> After:
+    """Whether the turn owes another step; claims for it."""
     turn = s.state.turn
     if turn is None or turn.abort is not None:
         return After(ends=True)
@@ -308,9 +313,13 @@ def after(s: Scratch, run: Run) -> After:
 
 def _emit_injects(s: Scratch, run: Run) -> None:
     for text in run.injects:
-        message = Message(
-            id=s.take_id(), content=(text_block(text),), source={**SYSTEM, "kind": "hook"},
-            created=s.now, wake=False, verb="inject",
-        )  # fmt: skip
-        data = {"cause": "send", "by": dict(SYSTEM), "ops": [splice("next-step", insert=[message])]}
-        s.emit("inbox/spliced", data)
+        emit_inject(s, text, {**SYSTEM, "kind": "hook"})
+
+
+def emit_inject(s: Scratch, text: str, source: Mapping[str, Any]) -> None:
+    """Put a text that is not a person's into ``next-step``."""
+    message = Message(
+        id=s.take_id(), content=(text_block(text),), source=source, created=s.now, wake=False, verb="inject"
+    )
+    data = {"cause": "send", "by": dict(source), "ops": [splice("next-step", insert=[message])]}
+    s.emit("inbox/spliced", data)

@@ -7,8 +7,11 @@ how the caller is to end it.
 
 from __future__ import annotations
 
-from dshd.driver import prestep, step
+from collections.abc import Sequence
+
+from dshd.driver import prestep, step, waterfall
 from dshd.driver.run import Run
+from dshd.plugins import TurnStopping
 from dshd.session.closing import Ending, close_turn
 from dshd.session.scratch import Scratch
 
@@ -29,7 +32,7 @@ async def work(run: Run) -> Ending | None:
         answer = await step.ask(run, prepared)
         groups = await step.keep(run, answer)
         await step.run_tools(run, groups)
-        follows = await run.owner.record(lambda s: _after(s, run))
+        follows = await _follows(run)
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
         run.claimed, run.finished, run.injects = follows.claimed, {}, []
@@ -47,8 +50,31 @@ def _refused(run: Run) -> Ending:
     return Ending(reason="max-tokens" if run.capped else "completed")
 
 
-def _after(s: Scratch, run: Run) -> step.After:
+async def _follows(run: Run) -> step.After:
+    """What follows the step; who wants a word before the turn ends is asked first."""
+    asks = bool(waterfall.stoppers(run.services.plugins)) and not run.work.stop_at_boundary
+    follows = await run.owner.record(lambda s: _after(s, run, closes=not asks))
+    if not (asks and follows.ends):
+        return follows
+    answer = run.state.turn.answer if run.state.turn is not None else ""
+    stopping = TurnStopping(run.state.id, run.turn, run.step, answer)
+    said = await waterfall.ask_stoppers(run.services.plugins, stopping)
+    return await run.owner.record(lambda s: _stopping(s, run, said))
+
+
+def _after(s: Scratch, run: Run, *, closes: bool) -> step.After:
     follows = step.after(s, run)
+    return _close(s, run, follows) if closes else follows
+
+
+def _stopping(s: Scratch, run: Run, said: Sequence[tuple[str, str]]) -> step.After:
+    if s.state.turn is not None and s.state.turn.abort is None:
+        for plugin, text in said:
+            step.emit_inject(s, text, {"kind": "plugin", "via": plugin})
+    return _close(s, run, step.go_on(s, run))
+
+
+def _close(s: Scratch, run: Run, follows: step.After) -> step.After:
     turn = s.state.turn
     if follows.ends and turn is not None and turn.abort is None:
         close_turn(s, Ending(reason="max-tokens" if run.capped else "completed"))

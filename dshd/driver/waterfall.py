@@ -1,4 +1,6 @@
-"""The pre-step chain: plugins in order, each of which may pass on, rewrite, reject or defer.
+"""The chains of plugins: before a step, and before a turn ends.
+
+Before a step, each in order may pass on, rewrite, reject or defer.
 
 The outcome is a value; nothing here touches the log. A plugin that leaves a claimed message out
 has rejected it. Of a claimed message it can rewrite the content and nothing else; a message it
@@ -19,7 +21,7 @@ import attrs
 from dshd.errors import Invalid, one_line
 from dshd.log.codec import lossless
 from dshd.model.errors import ModelError
-from dshd.plugins import Defer, PreStep, Reject
+from dshd.plugins import Defer, PreStep, Reject, TurnStopping
 
 LEAST_DEFERRED_S: Final = 1.0
 MOST_DEFERRED_S: Final = 366 * 86400.0
@@ -62,6 +64,25 @@ async def _ask(plugin: Any, proposal: PreStep) -> PreStep | Reject | Defer:
     if not isinstance(answer, PreStep | Reject | Defer):
         raise ModelError("PLUGIN", f"plugin {plugin.name} answered {type(answer).__name__}")
     return answer
+
+
+def stoppers(plugins: Sequence[Any]) -> list[Any]:
+    """Those that want a word before a turn ends."""
+    return [plugin for plugin in plugins if callable(getattr(plugin, "turn_stopping", None))]
+
+
+async def ask_stoppers(plugins: Sequence[Any], stopping: TurnStopping) -> list[tuple[str, str]]:
+    """What they have to say: (plugin, text), in order. Raises `ModelError` ``PLUGIN``."""
+    said: list[tuple[str, str]] = []
+    for plugin in stoppers(plugins):
+        try:
+            texts = list(await plugin.turn_stopping(stopping) or ())
+        except Exception as error:
+            raise ModelError("PLUGIN", f"plugin {plugin.name} failed: {one_line(error)}") from error
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ModelError("PLUGIN", f"plugin {plugin.name} gave something else than texts")
+        said += [(plugin.name, text) for text in texts]
+    return said
 
 
 def _copy(value: Any) -> Any:

@@ -1,8 +1,15 @@
-"""Plugins: what a pre-step gate may do, as three values, and the small examples that ship.
+"""Plugins: what they may do, as values, and the small examples that ship.
 
 A plugin is a class with ``name``, ``__init__(config: dict)`` and
 
     async def pre_step(self, proposal: PreStep) -> PreStep | Reject | Defer
+
+and, if it wants a word before a turn ends,
+
+    async def turn_stopping(self, stopping: TurnStopping) -> Sequence[str]
+
+What that returns, if anything, is said to the model in one more step, and then it is asked again: it
+must come to an end by itself.
 
 Passing on is returning the proposal (changed or not), so a plugin that forgets to answer is seen. What
 it returns decides; raising ends the turn with an error, never as a pass. It is found by the entry-point
@@ -49,6 +56,16 @@ class Defer:
 
 
 Answer = PreStep | Reject | Defer
+
+
+@attrs.frozen(slots=True)
+class TurnStopping:
+    """A turn that owes nothing any more, after ``steps`` steps; ``answer`` is the text of its last one."""
+
+    session: str
+    turn: int
+    steps: int
+    answer: str
 
 
 class Plugin(Protocol):
