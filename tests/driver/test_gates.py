@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from dshd import wire
-from dshd.plugins import Defer, PreStep, Reject, text_of
+from dshd.plugins import Defer, PreStep, Reject, TurnStopping, text_of
 from dshd.session.session import Session
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled, steer
@@ -559,3 +559,111 @@ async def test_a_message_removed_before_the_claim_opens_no_turn() -> None:
         await quiet(world, session)
         assert session.state.last_turn == 1
         assert (await session.wait_message(gone["message"]))["exit"] == 17
+
+
+# --- before a turn ends ---------------------------------------------------------------------------------
+
+
+class Stopper(Chain):
+    """Answers `turn_stopping` with one thing after the other, then with nothing."""
+
+    def __init__(self, *words: Any) -> None:
+        super().__init__()
+        self.words = list(words)
+        self.asked: list[TurnStopping] = []
+
+    async def turn_stopping(self, stopping: TurnStopping) -> Any:
+        self.asked.append(stopping)
+        word = self.words.pop(0) if self.words else ()
+        if isinstance(word, Exception):
+            raise word
+        return await stuck_in(word) if word == "stuck" else word
+
+
+async def stuck_in(_: Any) -> None:
+    await trio.sleep_forever()
+
+
+async def test_what_a_plugin_says_before_a_turn_ends_is_one_more_step_of_it() -> None:
+    stopper = Stopper(["look again"], ["and again"], None)
+    async with World(plugins=(stopper,)).run() as world:
+        world.script = [say("one"), say("two"), say("three")]
+        session = await world.session()
+        sent = await followup(session, "work")
+        result = await settled(session, sent["message"])
+        assert (result["text"], result["steps"], result["turn"]) == ("three", 3, 1)
+        assert entered(world, session) == ["work", "look again", "and again"]
+        added = [e.data for e in world.events(session) if e.type == "user/message" and e.data["step"] == 2]
+        assert added[0]["source"] == {"kind": "plugin", "via": "chain"}
+        assert [(s.steps, s.answer) for s in stopper.asked] == [(1, "one"), (2, "two"), (3, "three")]
+        await quiet(world, session)
+
+
+async def test_a_plugin_is_asked_only_when_nothing_is_owed() -> None:
+    stopper = Stopper()
+    async with World(plugins=(stopper,)).run() as world:
+        world.script = [call("gate"), say("done")]
+        session = await world.session()
+        await followup(session, "work")
+        await world.gate.began.wait()
+        await steer(session, "s")
+        world.gate.opened.set()
+        await quiet(world, session)
+        assert [s.steps for s in stopper.asked] == [2]
+
+
+async def test_what_comes_while_a_plugin_is_asked_joins_the_turn() -> None:
+    asked, answer = trio.Event(), trio.Event()
+
+    class Slow(Chain):
+        async def turn_stopping(self, stopping: TurnStopping) -> Any:
+            asked.set()
+            await answer.wait()
+
+    async with World(plugins=(Slow(),)).run() as world:
+        world.script = [say("one"), say("two")]
+        session = await world.session()
+        sent = await followup(session, "work")
+        await asked.wait()
+        late = await inject(session, "late")
+        answer.set()
+        assert (await settled(session, sent["message"]))["text"] == "two"
+        assert session.message(late["message"])["step"] == 2
+
+
+@pytest.mark.parametrize("word", [LookupError("x"), [5], [""], "text"], ids=str)
+async def test_a_plugin_that_fails_before_a_turn_ends_ends_it_with_an_error(word: Any) -> None:
+    word = word if word != "text" else [b"bytes"]
+    async with World(plugins=(Stopper(word),)).run() as world:
+        session = await world.session()
+        sent = await followup(session, "work")
+        result = await settled(session, sent["message"])
+        assert (result["outcome"], result["error"]["code"]) == ("error", "PLUGIN")
+        await quiet(world, session)
+
+
+async def test_an_abort_cancels_a_plugin_that_is_asked_before_the_end() -> None:
+    stopper = Stopper("stuck")
+    async with World(plugins=(stopper,)).run() as world:
+        session = await world.session()
+        sent = await followup(session, "work")
+        with trio.fail_after(5):
+            while not stopper.asked:
+                await trio.lowlevel.checkpoint()
+        assert (await session.abort(wire.AbortParams(), ME))["outcome"] == "aborted"
+        assert (await settled(session, sent["message"]))["steps"] == 1
+        await quiet(world, session)
+
+
+async def test_max_tokens_still_sticks_and_a_blocked_turn_asks_nobody() -> None:
+    stopper = Stopper(["more"])
+    async with World(plugins=(stopper,)).run() as world:
+        world.script = [say("cut", "max-tokens"), say("whole")]
+        session = await world.session()
+        sent = await followup(session, "work")
+        assert (await settled(session, sent["message"]))["outcome"] == "max-tokens"
+        stopper.asked.clear()
+        stopper.answers = [lambda p: Reject("no")]
+        await followup(session, "no")
+        await quiet(world, session)
+        assert not stopper.asked
