@@ -169,6 +169,8 @@ async def test_the_name_given_at_first_means_the_message_for_ever() -> None:
     put(disk, mine, keyed)
     async with server.serving():
         await take_up(server)
+        client = await server.client()
+        await client.call("session.wait", messages=[mine.id, keyed.id], stay=True)
     again = Server(disk)
     async with again.serving():
         client = await again.client()
