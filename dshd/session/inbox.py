@@ -34,26 +34,36 @@ class IllegalSplice(ValueError):
 def apply(
     queues: Queues, ops: Iterable[Mapping[str, Any]], made: Mapping[str, Message] | None = None
 ) -> Queues:
-    """The queues after all of ``ops``, in order. ``made``: messages of theirs that were read already."""
+    """The queues after all of ``ops``, in order. ``made``: messages of theirs that were read already.
+
+    That no message stands in two places is looked at only when something moves: a plain send must
+    not cost what is in the queue already, and the fold knows whether its ids are new.
+    """
     after = dict(queues)
+    moves = False
     for op in ops:
         queue: Queue = op["queue"]
         after[queue] = _one(after[queue], op, made or {})
-    ids = [m.id for queue in QUEUES for m in after[queue]]
-    if len(ids) != len(set(ids)):
-        raise IllegalSplice("a message stands in two places")
+        moves = moves or bool(op["remove"])
+    if moves:
+        ids = [m.id for queue in QUEUES for m in after[queue]]
+        if len(ids) != len(set(ids)):
+            raise IllegalSplice("a message stands in two places")
     return after
 
 
 def _one(
     items: tuple[Message, ...], op: Mapping[str, Any], made: Mapping[str, Message]
 ) -> tuple[Message, ...]:
+    new = [made.get(m["id"]) or Message.from_json(m) for m in op["insert"]]
+    if not op["remove"] and op.get("before") is None:
+        return (*items, *new)
     gone = set(op["remove"])
     kept = [m for m in items if m.id not in gone]
     if len(items) - len(kept) != len(gone):
         raise IllegalSplice(f"{op['queue']} doesn't hold {sorted(gone - {m.id for m in items})}")
     at = _index(kept, op.get("before"))
-    kept[at:at] = [made.get(m["id"]) or Message.from_json(m) for m in op["insert"]]
+    kept[at:at] = new
     return tuple(kept)
 
 
@@ -144,6 +154,15 @@ def due_ops(queues: Queues, ready: list[Message]) -> list[dict[str, Any]]:
         if late:
             ops.append(splice(queue, insert=late))
     return ops
+
+
+def burden(messages: Iterable[Message]) -> tuple[int, int]:
+    """(bytes, how many come due or expire) of messages."""
+    weight = timed = 0
+    for m in messages:
+        weight += m.bytes
+        timed += m.due is not None or m.expires is not None
+    return weight, timed
 
 
 def next_moment(queues: Queues) -> int | None:

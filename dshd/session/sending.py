@@ -253,7 +253,7 @@ def fullness(state: State, send: Send, max_pending: int) -> str | None:
     old = replaced(state, send)
     if state.pending - len(old) >= max_pending:
         return f"{state.name} holds {state.pending} pending messages, the most it may"
-    held = sum(m.bytes for items in state.queues.values() for m in items) - sum(m.bytes for _, m in old)
+    held = state.weight - sum(m.bytes for _, m in old)
     if held + sum(map(block_bytes, send.content)) > MAX_PENDING_BYTES:
         return f"{state.name} holds {held} bytes of pending messages"
     return None
@@ -270,12 +270,18 @@ def _check_limits(state: State, send: Send, max_pending: int) -> None:
         )
 
 
+def _without(queues: inbox.Queues, old: inbox.Claimed) -> inbox.Queues:
+    if not old:
+        return queues
+    gone = {m.id for _, m in old}
+    return {q: tuple(m for m in items if m.id not in gone) for q, items in queues.items()}
+
+
 def _place(state: State, send: Send, message: Message, old: inbox.Claimed) -> Place:
     if send.hold or message.due is not None:
         return Place("held", None, False, False)
-    gone = {m.id for _, m in old}
     queue: Queue = "next-step" if send.verb == "say" and state.turn else send.queue
-    rest = {q: tuple(m for m in items if m.id not in gone) for q, items in state.queues.items()}
+    rest = _without(state.queues, old)
     dying = message.wake and state.turn is not None and state.turn.abort is not None
     joins = state.turn is not None and queue == "next-step"
     if dying or send.interrupts or (unparks(state, message) and not joins):

@@ -272,7 +272,7 @@ class Session:
         return await self.keeper.recall(names) if self.keeper is not None else lambda: None
 
     def _watch_clock(self) -> None:
-        if not self._clock_watched and inbox.next_moment(self.state.queues) is not None and self.usable:
+        if not self._clock_watched and self.state.timed and self.usable:
             self._clock_watched = True
             self._around.start(self._clock)
 

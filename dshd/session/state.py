@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -75,7 +75,8 @@ class State:
     ``retry``: one that somebody wants once more. Both run although the session may be parked.
     ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
     has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
-    of all ended turns. ``files``: attachments that messages refer to."""
+    of all ended turns. ``weight`` and ``timed``: bytes of all that waits, and how many of it come due
+    or expire. ``files``: attachments that messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -83,6 +84,8 @@ class State:
     seq: int = -1
     time: int = 0
     queues: Queues = inbox.EMPTY
+    weight: int = 0
+    timed: int = 0
     next_message: int = 1
     turn: OpenTurn | None = None
     last_turn: int = 0
@@ -159,7 +162,7 @@ class State:
     @property
     def active(self) -> bool:
         """Whether the daemon must open this session by itself at its next start."""
-        waits = self.queues["held"] or inbox.next_moment(self.queues) is not None
+        waits = self.queues["held"] or self.timed
         return self.turn is not None or self.runnable or bool(waits)
 
     @property
@@ -264,7 +267,10 @@ def _spliced(state: State, event: Event) -> None:
     gone = {id: op["queue"] for op in data["ops"] for id in op["remove"]}
     came = [(_NAMES[op["queue"]], Message.from_json(m)) for op in data["ops"] for m in op["insert"]]
     state.queues = inbox.apply(before, data["ops"], {m.id: m for _, m in came})
+    _weigh(state, bool(gone), came)
     moved = {m.id for _, m in came}
+    if len(moved) != len(came):
+        raise KeyError("a message is inserted twice")
     out = gone.keys() - moved
     left = tuple(m.id for queue in QUEUES for m in before[queue] if m.id in out) if out else ()
     by = data.get("by")
@@ -285,6 +291,15 @@ def _spliced(state: State, event: Event) -> None:
     state.woken = state.woken and bool(state.queues["next-turn"])
     if "interrupts" in data and state.turn and state.turn.number == data["interrupts"]:
         _abort(state, Abort("interrupt", "continue", data.get("by")))
+
+
+def _weigh(state: State, moves: bool, came: Sequence[tuple[Queue, Message]]) -> None:
+    """Keep ``weight`` and ``timed``: a plain insertion adds, everything else counts anew."""
+    if moves:
+        state.weight, state.timed = inbox.burden(m for queue in QUEUES for m in state.queues[queue])
+    else:
+        weight, timed = inbox.burden(m for _, m in came)
+        state.weight, state.timed = state.weight + weight, state.timed + timed
 
 
 def _no(id: str) -> tuple[Queue, Message]:
@@ -317,6 +332,8 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
         state.receipts[message.id] = first_receipt(message, queue, at=event.time, seq=event.seq, by=by)
         _said(state, event, queue, message)
         return
+    if receipt.state in ("pending", "held") and not moved:
+        raise KeyError(f"{message.id} stands in two places")
     target = "held" if queue == "held" else "pending"
     anew = {"turn": None, "step": None, "outcome": None} if cause == "undo" else {}
     failed = cause in ("requeue", "hold") and not moved and event.data.get("failed", False)

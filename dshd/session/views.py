@@ -131,8 +131,10 @@ def position(state: State, found: Receipt) -> int | None:
     """The place in its queue, from 1; None once it has left."""
     if found.queue is None or found.state not in ("pending", "held"):
         return None
-    ids = [m.id for m in state.queues[found.queue]]
-    return ids.index(found.message.id) + 1 if found.message.id in ids else None
+    items, id = state.queues[found.queue], found.message.id
+    if items and items[-1].id == id:
+        return len(items)  # just sent: what waits before it is not looked through
+    return next((n for n, m in enumerate(items, 1) if m.id == id), None)
 
 
 def parked(state: State) -> dict[str, Any] | None:
