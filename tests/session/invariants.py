@@ -27,6 +27,8 @@ def check_log(events: Sequence[Event], *, quiet: bool = False) -> None:
     _check_seqs(events)
     _check_turns(events, quiet)
     _check_once(events)
+    _check_claims(events)
+    _check_batches(events)
     _check_write_before_effect(events)
 
 
@@ -65,6 +67,44 @@ def _check_once(events: Sequence[Event]) -> None:
     assert not [id for id, n in made.items() if n > 1]
     entered = Counter(e.data["id"] for e in events if e.type == "user/message")
     assert not [id for id, n in entered.items() if n > 1], entered
+
+
+def _check_claims(events: Sequence[Event]) -> None:
+    """G2: what was claimed enters, is rejected, or comes back; else somebody asked for an abort."""
+    claimed: set[str] = set()
+    asked: set[int] = set()
+    for e in events:
+        if e.type == "inbox/spliced":
+            removed = {id for op in e.data["ops"] for id in op["remove"]}
+            claimed |= removed if e.data["cause"] == "claim" else set()
+            claimed -= {m["id"] for op in e.data["ops"] for m in op["insert"]}
+            asked |= {e.data["interrupts"]} if "interrupts" in e.data else set()
+        elif e.type == "user/message":
+            claimed.discard(e.data["id"])
+        elif e.type == "step/rejected":
+            claimed -= set(e.data["messages"])
+        elif e.type == "abort/requested":
+            asked.add(e.data["turn"])
+        elif e.type == "turn/end":
+            assert not claimed or e.data["turn"] in asked, f"{claimed} were claimed and are gone"
+            claimed.clear()
+
+
+# What belongs together is written together; the first line of each write tells what was synced before.
+_TOGETHER = {
+    "turn/start": ("inbox/spliced",),
+    "step/start": ("user/message", "request/header", "request/context", "request/sent"),
+    "user/message": ("user/message", "request/header", "request/context", "request/sent"),
+    "assistant/message": ("tool/call",),
+}
+
+
+def _check_batches(events: Sequence[Event]) -> None:
+    """A turn's beginning and its claim, a step's and its messages and request: one sync."""
+    for e, following in zip(events, events[1:], strict=False):
+        claims = following.type != "inbox/spliced" or following.data["cause"] == "claim"
+        if following.type in _TOGETHER.get(e.type, ()) and claims:
+            assert following.synced is None, f"{e.type} and {following.type} were written apart"
 
 
 def _check_write_before_effect(events: Sequence[Event]) -> None:
