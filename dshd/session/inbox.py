@@ -156,13 +156,14 @@ def due_ops(queues: Queues, ready: list[Message]) -> list[dict[str, Any]]:
     return ops
 
 
-def burden(messages: Iterable[Message]) -> tuple[int, int]:
-    """(bytes, how many come due or expire) of messages."""
-    weight = timed = 0
-    for m in messages:
+def burden(standing: Iterable[tuple[Queue, Message]]) -> tuple[int, int, int]:
+    """Of messages with their queues: bytes, how many come due or expire, how many wake."""
+    weight = timed = waking = 0
+    for queue, m in standing:
         weight += m.bytes
         timed += m.due is not None or m.expires is not None
-    return weight, timed
+        waking += m.wake and queue != "held"
+    return weight, timed, waking
 
 
 def next_moment(queues: Queues) -> int | None:

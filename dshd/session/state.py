@@ -75,8 +75,9 @@ class State:
     ``retry``: one that somebody wants once more. Both run although the session may be parked.
     ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
     has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
-    of all ended turns. ``weight`` and ``timed``: bytes of all that waits, and how many of it come due
-    or expire. ``files``: attachments that messages refer to."""
+    of all ended turns. ``weight``, ``timed``, ``waking``: bytes of all that waits, how many of it come
+    due or expire, and how many were sent with wake and aren't held. ``files``: attachments that
+    messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -86,6 +87,7 @@ class State:
     queues: Queues = inbox.EMPTY
     weight: int = 0
     timed: int = 0
+    waking: int = 0
     next_message: int = 1
     turn: OpenTurn | None = None
     last_turn: int = 0
@@ -132,7 +134,7 @@ class State:
             return False
         if self.woken and self.queues["next-turn"]:
             return True
-        return any(m.wake for q in ("next-turn", "next-step") for m in self.queues[q])
+        return self.waking > 0
 
     @property
     def again(self) -> int | None:
@@ -294,12 +296,15 @@ def _spliced(state: State, event: Event) -> None:
 
 
 def _weigh(state: State, moves: bool, came: Sequence[tuple[Queue, Message]]) -> None:
-    """Keep ``weight`` and ``timed``: a plain insertion adds, everything else counts anew."""
+    """Keep ``weight``, ``timed``, ``waking``: a plain insertion adds, all else counts anew."""
     if moves:
-        state.weight, state.timed = inbox.burden(m for queue in QUEUES for m in state.queues[queue])
+        standing = ((queue, m) for queue in QUEUES for m in state.queues[queue])
+        state.weight, state.timed, state.waking = inbox.burden(standing)
     else:
-        weight, timed = inbox.burden(m for _, m in came)
-        state.weight, state.timed = state.weight + weight, state.timed + timed
+        weight, timed, waking = inbox.burden(came)
+        state.weight += weight
+        state.timed += timed
+        state.waking += waking
 
 
 def _no(id: str) -> tuple[Queue, Message]:
