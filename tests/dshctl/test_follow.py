@@ -340,6 +340,8 @@ class Terminal:
     def __init__(self, dshctl: Dshctl, *args: str, **env: str) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            # who started the tests in the background ignores it, and that is inherited
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [sys.executable, "-m", "dshctl.cli", *args], {**dshctl.environ, **env})
         self.text = ""
 
@@ -359,9 +361,15 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
 
-    def ended(self) -> int:
-        while piece := self._read():
+    def ended(self, timeout: float = 30) -> int:
+        end = time.monotonic() + timeout
+        while select.select([self.fd], [], [], max(0.0, end - time.monotonic()))[0]:
+            piece = self._read()
+            if not piece:
+                break
             self.text += piece
+        else:
+            os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         os.close(self.fd)
         return os.waitstatus_to_exitcode(status)
