@@ -340,8 +340,6 @@ class Terminal:
     def __init__(self, dshctl: Dshctl, *args: str, **env: str) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            # who started the tests in the background ignores it, and that is inherited
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [sys.executable, "-m", "dshctl.cli", *args], {**dshctl.environ, **env})
         self.text = ""
 
