@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from dshd.log.codec import Event
 from dshd.session.session import Session
@@ -101,7 +102,7 @@ _TOGETHER = {
 
 def _check_batches(events: Sequence[Event]) -> None:
     """A turn's beginning and its claim, a step's and its messages and request: one sync."""
-    for e, following in zip(events, events[1:], strict=False):
+    for e, following in pairwise(events):
         claims = following.type != "inbox/spliced" or following.data["cause"] == "claim"
         if following.type in _TOGETHER.get(e.type, ()) and claims:
             assert following.synced is None, f"{e.type} and {following.type} were written apart"

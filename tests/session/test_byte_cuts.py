@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from dshd import wire
-from dshd.errors import Conflict, Damaged, Denied
+from dshd.errors import Conflict, Damaged, Denied, Unsupported
 from dshd.log.codec import Event, decode, encode
 from dshd.log.memory import MemoryDisk
 from dshd.session import opening
@@ -298,3 +298,67 @@ async def test_a_repair_is_refused_to_a_tool_and_while_a_turn_runs() -> None:
             await world.registry.repair(session.id, ME)
         with pytest.raises(Denied):
             await world.registry.repair(session.id, Peer(uid=1000, kind="agent", session=session.id))
+
+
+# --- logs from elsewhere --------------------------------------------------------------------------------
+
+
+def header(**more: Any) -> Event:
+    data = {"version": 1, "id": ID, "created": 0, "dir": "/", "model": "scripted", "mode": "full", **more}
+    return Event(0, 1, "session/header", data)
+
+
+def log_of(*events: Event) -> bytes:
+    return b"".join(map(encode, events))
+
+
+ELSEWHERE: dict[str, tuple[bytes, str, str]] = {
+    "a newer format": (log_of(header(version=2)), "unsupported", "newer dshd"),
+    "an event that is not known": (
+        log_of(header(), Event(1, 2, "future/thing", {})), "unsupported", "newer dshd",
+    ),
+    "a turn that ends twice": (
+        log_of(
+            header(),
+            Event(1, 2, "turn/start", {"turn": 1}),
+            Event(2, 3, "turn/end", {"turn": 1, "reason": "completed"}),
+            Event(3, 4, "turn/end", {"turn": 1, "reason": "completed"}),
+        ),
+        "damaged",
+        "makes no sense at seq 3",
+    ),
+    "a claim of what was never sent": (
+        log_of(
+            header(),
+            Event(1, 2, "turn/start", {"turn": 1}),
+            Event(
+                2, 3, "inbox/spliced",
+                {"cause": "claim", "by": {}, "turn": 1,
+                 "ops": [{"queue": "next-turn", "remove": [f"{ID}.7"], "insert": [], "before": None}]},
+            ),
+        ),
+        "damaged",
+        "makes no sense at seq 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+async def test_what_cannot_be_driven_is_shown_refused_and_left_as_it_is(what: str) -> None:
+    log, word, sentence = ELSEWHERE[what]
+    async with World(disk_with(log)).run() as world:
+        session = await world.registry.get(ID)
+        assert session.show()["state"] == word
+        with pytest.raises((Damaged, Unsupported)) as refused:
+            await followup(session, "x")
+        assert sentence in refused.value.message
+        assert (refused.value.exit_status, refused.value.outcome) == (7, "not-written")
+        assert world.disk.read_bytes(PATH) == log
+
+
+async def test_an_unknown_event_that_says_it_can_be_ignored_is() -> None:
+    log = log_of(header(), Event(1, 2, "future/thing", {"x": 1}, ignorable=True))
+    async with World(disk_with(log)).run() as world:
+        session = await world.registry.get(ID)
+        sent = await followup(session, "x")
+        assert (await settled(session, sent["message"]))["outcome"] == "completed"

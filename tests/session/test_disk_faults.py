@@ -474,3 +474,31 @@ async def test_an_abort_on_a_full_disk_is_answered_once_the_reserve_took_its_eve
         answer = await session.abort(wire.AbortParams(disposition="clear"), ME)
         assert (answer["outcome"], answer["cleared"]) == ("aborted", [waits["message"]])
         assert session.message(waits["message"])["state"] == "cleared"
+
+
+async def test_without_a_free_inode_a_send_is_refused_and_later_taken(autojump_clock: Any) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await trio.sleep(5)
+        memory(world).limit(files=0)
+        with pytest.raises(NoSpace) as refused:
+            await followup(session, "x")
+        assert refused.value.outcome == "not-written"
+        memory(world).limit()
+        sent = await followup(session, "y")
+        assert (await settled(session, sent["message"]))["outcome"] == "completed"
+        assert "x" not in sent_ids(world, session)
+
+
+async def test_a_file_that_is_only_useful_may_fail_to_be_written(autojump_clock: Any) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        sent = await followup(session, "x")
+        await settled(session, sent["message"])
+        memory(world).fail("create", errno.ENOSPC, times=-1)
+        await world.registry.drain(10)
+        memory(world).calls.faults.clear()
+        after = world.crash()
+    async with after.run():
+        again = await after.again(session)
+        assert again.state.receipts[sent["message"]].outcome == "completed"

@@ -9,12 +9,13 @@ import pytest
 import trio
 import trio.testing
 
-from dshd.errors import Conflict, Internal, NoSpace
+from dshd import wire
+from dshd.errors import Conflict, Internal, NoSpace, Stalled
 from dshd.log.memory import MemoryDisk
 from dshd.session.ledger import SOON_SYNC_S
 from dshd.session.session import Session
 from tests.session.invariants import check_memory
-from tests.session.rig import World, call, followup, inject, say, settled
+from tests.session.rig import ME, World, call, followup, inject, say, settled
 
 LOG = "log.jsonl"
 
@@ -246,3 +247,64 @@ async def test_soon_events_that_never_end_are_synced_all_the_same(autojump_clock
                 assert oldest <= SOON_SYNC_S + 0.2
             nursery.cancel_scope.cancel()
         assert ledger.writer.synced > 0
+
+
+# --- a disk that does not answer ------------------------------------------------------------------------
+
+
+async def test_a_sender_is_told_after_ten_seconds_that_the_outcome_is_not_known(autojump_clock: Any) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        free = trio.Event()
+        memory(world).pause = free.wait
+        began = trio.current_time()
+        with pytest.raises(Stalled) as refused:
+            await inject(session, "x", key="k")
+        assert (refused.value.outcome, refused.value.exit_status) == ("unknown", 75)
+        assert 9 < trio.current_time() - began < 11
+        memory(world).pause = trio.lowlevel.checkpoint
+        free.set()
+        again = await inject(session, "x", key="k")
+        assert again["duplicate"], "what stalled was written after all"
+        assert session.state.pending == 1
+
+
+async def test_an_abort_stops_the_work_at_once_though_the_disk_does_not_answer(autojump_clock: Any) -> None:
+    async with World().run() as world:
+        world.script = [call("gate")]
+        session = await world.session()
+        sent = await followup(session, "work")
+        await world.gate.began.wait()
+        free = trio.Event()
+        memory(world).pause = free.wait
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at_once, session.abort(wire.AbortParams(), ME))
+            await trio.sleep(1)
+            assert session.driver.work is not None
+            assert session.driver.work.scope.cancelled_caught, "the tool went on"
+            await trio.sleep(20)
+            memory(world).pause = trio.lowlevel.checkpoint
+            free.set()
+        assert (await settled(session, sent["message"]))["outcome"] == "aborted"
+
+
+async def test_one_session_whose_disk_does_not_answer_does_not_hold_up_another() -> None:
+    async with World().run() as world:
+        slow, quick = await world.session(), await world.session()
+        await inject(slow, "x")
+        free = trio.Event()
+        assert slow.ledger is not None
+        append = slow.ledger.writer.append
+
+        async def stalls(*args: Any, **more: Any) -> None:
+            await free.wait()
+            await append(*args, **more)
+
+        slow.ledger.writer.append = stalls  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(inject, slow, "y")
+            await trio.testing.wait_all_tasks_blocked()
+            sent = await followup(quick, "z")
+            assert (await settled(quick, sent["message"]))["outcome"] == "completed"
+            free.set()
+        assert slow.state.pending == 2
