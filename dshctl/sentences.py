@@ -308,7 +308,10 @@ def retrying(got: Json) -> str:
 def which_model(header: Json) -> str:
     """Which model a session got, and why: ``model fast (config).``, or the sentence that says so."""
     why = str(header.get("model_why") or "")
-    return why if why.endswith(".") else f"model {header.get('model')}{f' ({why})' if why else ''}."
+    if why.endswith("."):
+        return why
+    no_ai = " It is not an AI." if header.get("adapter") == "rehearsal" else ""
+    return f"model {header.get('model')}{f' ({why})' if why else ''}.{no_ai}"
 
 
 # Sources.

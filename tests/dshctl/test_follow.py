@@ -329,6 +329,8 @@ def test_which_model_and_why() -> None:
     assert which_model({"model": "fast", "model_why": "config"}) == "model fast (config)."
     sentence = "no model is set up: the rehearsal model answers. It is not an AI."
     assert which_model({"model": "rehearsal", "model_why": sentence}) == sentence
+    asked_for = {"model": "rehearsal", "model_why": "--model", "adapter": "rehearsal"}
+    assert which_model(asked_for) == "model rehearsal (--model). It is not an AI."
 
 
 # At a terminal.
