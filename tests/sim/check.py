@@ -9,6 +9,7 @@ import attrs
 
 from dshd.driver.history import History
 from dshd.log.codec import BadLine, Event, decode
+from dshd.log.memory import _File
 from dshd.model.request import ModelRequest, ToolSpec
 from dshd.session import state as fold
 from dshd.session.layer import Rows, Table
@@ -90,8 +91,17 @@ def _firm(life: Life, id: str, lines: list[bytes], loaded: bool) -> None:
     if lines[:firm] != told[:firm]:
         life.find(f"{id}: {firm} lines were told as durable, and the log says otherwise")
     if loaded:
+        _durable(life, id)
         told[:] = lines
         past.firm[id] = max(firm, len(lines) if all_firm(life, id) else firm)
+
+
+def _durable(life: Life, id: str) -> None:
+    """Whatever an opening has read is on disk, not just in the page cache."""
+    ledger, file = life.registry.loaded[id].ledger, life.disk.calls._find(str(life.store.log_path(id)))
+    size = ledger.writer.synced_size if ledger is not None else 0
+    if isinstance(file, _File) and file.durable[:size] != file.cache[:size]:
+        life.find(f"{id}: an opening believed lines that are not on disk")
 
 
 def all_firm(life: Life, id: str) -> bool:

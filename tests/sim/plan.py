@@ -70,6 +70,7 @@ def make(seed: int) -> Plan:
     actions += [_action(r, stormy) for _ in range(count)]
     if stormy and not any(a.kind in DEATHS for a in actions):
         actions.insert(r.randint(1, len(actions)), _death(r))
+    actions = [a for action in actions for a in (action, *_again(r, action))]
     plugin = r.random() < 0.3
     return Plan(
         seed=seed,
@@ -85,8 +86,11 @@ def make(seed: int) -> Plan:
 DEATHS = ("cut", "kill", "stop")
 
 
-ON = ("turn/end", "turn/end", "turn/end", "turn/start", "step/end", "step/start", "assistant/message",
-      "assistant/chunk", "tool/call", "tool/result", "inbox/spliced", "abort/requested")  # fmt: skip
+ON = (
+    *("turn/end", "turn/end", "turn/start", "step/end", "step/start", "assistant/message", "tool/call"),
+    *("assistant/message", "assistant/message", "assistant/chunk", "tool/result", "inbox/spliced"),
+    "abort/requested",
+)
 
 
 def _pause(r: Random) -> Pause:
@@ -116,6 +120,15 @@ def _death(r: Random) -> Action:
         args["survivor"] = r.choice(("nothing", "everything", "prefix", "blocks", "blocks"))
         args["chance"] = r.randrange(1000)
     return Action(kind, _pause(r), args)
+
+
+def _again(r: Random, action: Action) -> list[Action]:
+    """Now and then the next daemon dies while it gets up."""
+    if action.kind not in DEATHS or r.random() < 0.7:
+        return []
+    args: Args = {"calls": r.randrange(12), "survivor": r.choice(("nothing", "nothing", "blocks")),
+                  "chance": r.randrange(1000)}  # fmt: skip
+    return [Action("cut", 0, args)] if r.random() < 0.7 else [Action("kill", 0, {"calls": args["calls"]})]
 
 
 def _weather(r: Random) -> Action:

@@ -177,9 +177,19 @@ class Player:
         elif pause < 0:
             with trio.move_on_after(60):
                 await self._answered()
+            await self._nobody_sits()
         else:
             for _ in range(pause):
                 await trio.lowlevel.checkpoint()
+
+    async def _nobody_sits(self) -> None:
+        """No wake is lost: what is runnable runs, without anybody asking again."""
+        idle = {s: s.state.seq for s in self.life.registry.loaded.values() if _sits(s)}
+        if idle:
+            await trio.sleep(0.01)
+        for session, seq in idle.items():
+            if _sits(session) and session.state.seq == seq:
+                self.life.find(f"{session.id} sits idle at seq {seq}, and is runnable")
 
     async def _answered(self) -> None:
         while self.busy:
@@ -496,6 +506,11 @@ class Player:
                 await session.wait_message(message)
             if limit.cancelled_caught:
                 self.life.find(f"{message} is {session.state.receipts[message].state}, and a wait hangs")
+
+
+def _sits(session: Session) -> bool:
+    quiet = session.ledger is not None and session.ledger.idle and session.broken is None
+    return quiet and session.activity.phase == "idle" and session.state.runnable
 
 
 def _or_inf(seconds: float | None) -> float:
