@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -99,6 +100,7 @@ class Registry:
             attach=lambda id, files: self._write(lambda: self.store.attach(id, files)),
             detach=lambda id, names: self._read(lambda: self.store.detach(id, names)),
             what_ends_us=what_ends_us,
+            reopening=self._reopening,
             on_lines=on_lines,
             on_reset=on_reset,
             boot=boot,
@@ -451,10 +453,17 @@ class Registry:
             lambda: recovery.reopen_copy(self.disk, path, writer.synced_size, source=writer.file)
         )
 
+    @contextlib.asynccontextmanager
+    async def _reopening(self, name: str, id: str) -> AsyncIterator[None]:
+        async with self._naming:
+            await self._check_free(name, id)
+            yield
+
     async def _check_free(self, name: str, id: str) -> None:
         for row in await self.rows():
             if row.name == name and row.id != id and row.state != "closed":
-                raise Conflict(f'the name "{name}" is taken by {row.id}.', hint="dshctl ls")
+                raise Conflict(f'the name "{name}" is taken by {row.id}.', hint="dshctl ls",
+                               outcome="not-written")  # fmt: skip
 
     async def delete(self, id: str, force: bool, peer: Peer) -> Json:
         """Remove a session for good. Raises `Conflict` while it runs or holds messages, unless

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import attrs
@@ -54,7 +55,8 @@ CLOCK_LOOK_S: Final = 10.0  # how long a wall clock that jumps can go unnoticed
 class Surroundings:
     """What a session needs of the daemon. ``boot`` names this run of it; ``attach`` and ``detach``
     keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
-    end this daemon before a send is due, as a receipt's ``warning`` has it."""
+    end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
+    by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken."""
 
     services: Services
     start: Callable[..., None]
@@ -63,6 +65,7 @@ class Surroundings:
     attach: Callable[[str, Mapping[str, bytes]], Awaitable[None]]
     detach: Callable[[str, list[str]], Awaitable[None]]
     what_ends_us: Callable[[], str | None]
+    reopening: Callable[[str, str], AbstractAsyncContextManager[None]]
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     boot: str
@@ -413,7 +416,8 @@ class Session:
 
     async def _send(self, ledger: Ledger, send: sending.Send, asked_at: int | None = None) -> Json:
         activity, idle = self.activity, self.activity.phase == "idle"
-        receipt = await ledger.propose(lambda s: sending.decide(s, send, self._most, asked_at))
+        async with self._name_again(send):
+            receipt = await ledger.propose(lambda s: sending.decide(s, send, self._most, asked_at))
         starts = idle and receipt["state"] == "pending" and self.state.runnable and receipt["position"] == 1
         if starts and receipt["turn"] is None:
             receipt["turn"] = self.state.last_turn + 1
@@ -421,6 +425,12 @@ class Session:
         receipt["phase"] = activity.phase
         receipt["warning"] = self._warning(receipt)
         return receipt
+
+    def _name_again(self, send: sending.Send) -> AbstractAsyncContextManager[None]:
+        """A send to a closed session opens it again, under a name that another may have by now."""
+        if not self.state.closed or (send.key is not None and send.key in self.state.keys):
+            return contextlib.nullcontext()
+        return self._around.reopening(self.state.name, self.id)
 
     def _warning(self, receipt: Json) -> str | None:
         if self.driver.draining:
