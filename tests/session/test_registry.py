@@ -121,6 +121,20 @@ async def test_names_are_unique_among_open_sessions() -> None:
         assert await world.registry.resolve("api", None) == second.id
 
 
+async def test_a_send_does_not_open_a_closed_session_again_under_a_name_that_is_taken() -> None:
+    async with World().run() as world:
+        old = await world.session(name="api")
+        known = await inject(old, "x", key="k")
+        await old.close(True, ME)
+        new = await world.session(name="api")
+        with pytest.raises(Conflict) as refused:
+            await inject(old, "y")
+        assert refused.value.outcome == "not-written"
+        assert (await inject(old, "x", key="k"))["message"] == known["message"]
+        await new.close(False, ME)
+        assert (await inject(old, "y"))["reopened"]
+
+
 async def test_many_that_make_one_name_at_once_make_one() -> None:
     async with World().run() as world:
         made: list[str] = []
