@@ -25,7 +25,7 @@ from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
 from dshd.driver.port import Owner, Services
 from dshd.driver.run import Run
-from dshd.errors import DshError, Faulted, NoSpace, Stalled, one_line
+from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
 from dshd.model.errors import ModelError
 from dshd.session import inbox
 from dshd.session.closing import Ending, close_turn
@@ -174,7 +174,8 @@ class Driver:
     # --- the end
 
     async def _close(self, run: Run, ending: Ending | None) -> None:
-        """Write what the turn still owes; waits for room if it must.
+        """Write what the turn still owes; waits for room if it must. What it would keep of the work
+        and can't be written is left out: the turn ends.
 
         Cancellation: only while waiting for room. Durability: `turn/end` is on disk on return,
         unless the log can't be written at all any more (then recovery writes it).
@@ -184,12 +185,20 @@ class Driver:
         route = run.call.route if run.call is not None else None
         ending = attrs.evolve(ending, partial=run.partial(), model=ending.model or route)
         with self._waiting_for_room():
-            while self._owner.usable:
-                try:
-                    return await self._owner.record(lambda s: _end(s, run, ending))
-                except NoSpace:
-                    if not self._services.reserve():
-                        await self._room()
+            try:
+                await self._write_end(run, ending)
+            except (Invalid, Internal):
+                log.exception("session %s: turn %d ends bare", self._owner.state.id, run.turn)
+                run.finished.clear()
+                await self._write_end(run, attrs.evolve(ending, partial=()))
+
+    async def _write_end(self, run: Run, ending: Ending) -> None:
+        while self._owner.usable:
+            try:
+                return await self._owner.record(lambda s: _end(s, run, ending))
+            except NoSpace:
+                if not self._services.reserve():
+                    await self._room()
 
     async def _room(self) -> None:
         self._waits_for_room = True
