@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -547,6 +548,43 @@ async def test_a_model_that_cannot_be_called_leaves_the_message_in_the_queue_unt
         session.driver._services = good
         await session.wake(wire.WakeParams(), ME)
         assert (await settled(session, sent["message"]))["outcome"] == "completed"
+
+
+@attrs.define(eq=False)
+class Unwritable(Gate):
+    """A tool whose result is no JSON."""
+
+    name: str = "unwritable"
+
+    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        await trio.lowlevel.checkpoint()
+        return ToolOutput([{"type": "text", "text": "x", "n": math.inf}])
+
+
+async def test_a_turn_ends_though_what_its_tool_gave_cannot_be_written() -> None:
+    async with World().run() as world:
+        world.script = [call("unwritable")]
+        session = await world.session()
+        good = session.driver._services
+        session.driver._services = attrs.evolve(good, tools=InlineTools([Unwritable()]))
+        sent = await followup(session, "work")
+        result = await settled(session, sent["message"])
+        assert (result["outcome"], result["error"]["code"]) == ("error", "UNKNOWN")
+        again = await followup(session, "again")
+        assert (await settled(session, again["message"]))["outcome"] == "completed"
+        await quiet(world, session)
+
+
+async def test_a_turn_ends_though_what_its_model_said_cannot_be_written() -> None:
+    reasoning = [BlockStart(0, "reasoning"), ReasoningDelta(0, "hm"), BlockEnd(0, {"signature": math.nan})]
+    async with World().run() as world:
+        world.script = [[*reasoning, *say("x")[2:]]]
+        session = await world.session()
+        sent = await followup(session, "work")
+        assert (await settled(session, sent["message"]))["outcome"] == "error"
+        again = await followup(session, "again")
+        assert (await settled(session, again["message"]))["outcome"] == "completed"
+        await quiet(world, session)
 
 
 # --- what is shown --------------------------------------------------------------------------------------
