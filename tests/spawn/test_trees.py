@@ -161,7 +161,7 @@ async def test_cancels_at_any_moment_leave_nothing(tree: Tree) -> None:
 async def test_no_zombies_are_left(tree: Tree) -> None:
     for _ in range(5):
         await tree.sh("for i in $(seq 20); do (sleep 0.001 &) ; done; sleep 0.01")
-    await until(lambda: not zombies_below(os.getpid()), 2)
+    await until(lambda: not zombies_below(tree.spawner.pid), 5)
 
 
 def zombies_below(root: int) -> list[int]:
