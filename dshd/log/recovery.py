@@ -17,6 +17,7 @@ page cache may lie. An opening does it by itself if the fault was noted beside t
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def open_log(
         durable = _leave_fault(disk, path)
         file = disk.open_log(path)
         try:
-            file.sync()
+            _sync(disk, path, file)
             disk.sync_dir(path.parent)  # its name, too: a copy may have replaced it just before a kill
             opened = _judge(disk, path, file, known_types, each, durable, begin())
         except BaseException:
@@ -204,7 +205,7 @@ def _cut(disk: Disk, path: Path, file: LogFile, torn: Region, end: int) -> str:
     disk.write_synced(spare, disk.pieces(path, torn.start, end))
     disk.sync_dir(spare.parent)
     file.truncate(torn.start)
-    file.sync()
+    _sync(disk, path, file)
     return spare.name
 
 
@@ -241,6 +242,18 @@ def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int) -> None
             hint=f"dshctl fsck --repair {path.parent.name}",
         )
     disk.rename_synced(new, path)
+
+
+def _sync(disk: Disk, path: Path, file: LogFile) -> None:
+    """Sync, or raise and leave a note: a second sync would succeed and mean nothing, so the next opening
+    copies what is seen to a new file before it believes it."""
+    try:
+        file.sync()
+    except OSError as error:
+        note = fault.FaultNote(file.inode, file.size, -1, os.strerror(error.errno or 0))
+        with contextlib.suppress(OSError):
+            fault.write(disk, path, note)
+        raise
 
 
 def _leave_fault(disk: Disk, path: Path) -> int:
