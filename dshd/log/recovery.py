@@ -222,10 +222,9 @@ def reopen_copy(disk: Disk, path: Path, synced_end: int, *, source: LogFile | No
     Durability: on return the new file and its name are on disk, and the fault's note is gone.
     """
     with explained("reopen", path):
-        if source is not None and _is_foreign(disk, path, source):
-            disk.rename_synced(path, disk.spare_name(path.with_name("log.foreign")))
         pieces = source.pieces(0, synced_end) if source else disk.pieces(path, 0, synced_end)
-        _replace(disk, path, pieces, synced_end)
+        foreign = source is not None and _is_foreign(disk, path, source)
+        _replace(disk, path, pieces, synced_end, keep="log.foreign" if foreign else None)
         fault.forget(disk, path)
 
 
@@ -233,7 +232,9 @@ def _is_foreign(disk: Disk, path: Path, source: LogFile) -> bool:
     return disk.exists(path) and disk.stat(path).inode != source.inode
 
 
-def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int) -> None:
+def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int, *, keep: str | None = None) -> None:
+    """At no instant is there no file of this name: the new one is whole before the old one goes, which
+    ``keep`` gives another name first."""
     new = new_name(path)
     if disk.write_synced(new, pieces) != size:
         disk.unlink(new)
@@ -241,6 +242,8 @@ def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int) -> None
             f"{path} is shorter than the {size} bytes that were synced.",
             hint=f"dshctl fsck --repair {path.parent.name}",
         )
+    if keep is not None:
+        disk.keep_synced(path, keep)
     disk.rename_synced(new, path)
 
 

@@ -553,3 +553,18 @@ def test_behind_a_torn_region_nothing_is_damage_any_more() -> None:
     disk, found = opened(data)
     assert found.damage is None
     assert (found.next_seq, disk.peek(LOG)) == (4, ACKED)
+
+
+def test_a_reopening_that_cannot_copy_enough_leaves_the_file_of_that_name_where_it_is() -> None:
+    disk = MemoryDisk()
+    path = Path("/log.jsonl")
+    disk.write_synced(path, b"ours")
+    ours = disk.open_log(path)
+    disk.write_synced(Path("/other"), b"theirs")
+    disk.rename_synced(Path("/other"), path)
+    with pytest.raises(Damaged):
+        reopen_copy(disk, path, 10, source=ours)
+    assert disk.read_bytes(path) == b"theirs"
+    reopen_copy(disk, path, 4, source=ours)
+    assert disk.read_bytes(path) == b"ours"
+    assert disk.read_bytes(Path("/log.foreign")) == b"theirs"
