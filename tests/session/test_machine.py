@@ -7,6 +7,7 @@ acknowledged must be on the disk. ``DSHD_LONG=1`` looks longer.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -27,7 +28,7 @@ from hypothesis.stateful import (
 
 from dshd import wire
 from dshd.config import Config, Inbox
-from dshd.errors import Conflict, DshError, Full, NoSpace
+from dshd.errors import Conflict, DshError, Faulted, Full, NoSpace
 from dshd.log.codec import decode
 from dshd.log.memory import MemoryDisk, Seeded
 from dshd.model.errors import ModelError
@@ -353,6 +354,25 @@ class Machine(RuleBasedStateMachine):
             await self._again(disk.crash(Seeded(Random(seed))))
 
         self.do(act)
+        self.model.crash()
+
+    @rule(call=st.sampled_from(["write", "fdatasync"]))
+    def the_disk_fails_and_it_is_reopened(self, call: str) -> None:
+        disk = self.world.disk
+        assert isinstance(disk, MemoryDisk)
+        disk.fail(call, errno.EIO, path="log.jsonl")
+        answer = self.do(lambda: self.session.send(wire.SendParams(verb="inject", text="lost"), ME))
+        if self.model.pending >= MOST:
+            assert isinstance(answer, Full)
+            disk.calls.faults.clear()
+            return
+        assert isinstance(answer, Faulted)
+        assert (answer.outcome, self.session.word) == ("unknown", "faulted")
+
+        async def reopen() -> None:
+            self.session, _ = await self.world.registry.reopen(self.session, ME)
+
+        self.do(reopen)
         self.model.crash()
 
     @rule()
