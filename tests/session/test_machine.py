@@ -238,6 +238,16 @@ class Machine(RuleBasedStateMachine):
         wakes = (verb != "inject") if wake is None else wake
         model.send(id, verb, wakes, person, first=first)
 
+    @precondition(lambda self: self.model.keys)
+    @rule(at=st.integers(0, 50))
+    def send_again(self, at: int) -> None:
+        key = sorted(self.model.keys)[at % len(self.model.keys)]
+        id, verb, text = self.model.keys[key]
+        params = wire.SendParams(verb=verb, text=text, key=key)  # type: ignore[arg-type]
+        answer = self.do(lambda: self.session.send(params, ME))
+        assert (answer["message"], answer["duplicate"]) == (id, True)
+        assert answer["state"] == self.model.fate[id].split()[0]
+
     @rule(keep=st.booleans())
     def interrupt(self, keep: bool) -> None:
         answer = self.do(lambda: self.session.interrupt(wire.InterruptParams(text="now", keep=keep), ME))
