@@ -407,6 +407,7 @@ async def test_memory_keeps_no_more_than_a_mebibyte() -> None:
             await trio.testing.wait_all_tasks_blocked()
         channel = log.hub.join(S)
         assert sum(frame.size for frame in channel.frames) <= feed.KEPT
+        await sink.until(100)
         assert sink.seqs == list(range(101))
 
 
