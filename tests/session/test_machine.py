@@ -238,6 +238,17 @@ class Machine(RuleBasedStateMachine):
         wakes = (verb != "inject") if wake is None else wake
         model.send(id, verb, wakes, person, first=first)
 
+    @rule(
+        verbs=st.lists(st.sampled_from(list(PLACES)), min_size=2, max_size=4),
+        verdict=st.sampled_from([None, "hang", "raise", "defer"]),
+    )
+    def send_several(self, verbs: list[str], verdict: str | None) -> None:
+        """Several wait at once, and a gate that they may not pass."""
+        if verdict is not None:
+            self.plan_verdict(verdict)
+        for verb in verbs:
+            self.send(verb, None, True, False, None, "a", None)
+
     @precondition(lambda self: self.model.keys)
     @rule(at=st.integers(0, 50))
     def send_again(self, at: int) -> None:
