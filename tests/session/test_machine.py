@@ -515,7 +515,7 @@ def check_order(events: Any) -> None:
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=2000 if LONG else 60,
+    max_examples=2000 if LONG else 100,
     report_multiple_bugs=False,
     stateful_step_count=60 if LONG else 30,
     deadline=None,
