@@ -275,7 +275,8 @@ def _left(got: Json) -> list[str]:
     lines = []
     if parked:
         are = f"{count(parked, 'message')} {'is' if parked == 1 else 'are'} parked."
-        lines.append(f"{are}   go on: dshctl wake    drop: dshctl queue clear")
+        lines.append(f"{are}   go on: dshctl wake -s {name_of(got)}")
+        lines.append(f"{' ' * len(are)}   drop:  dshctl queue clear -s {name_of(got)}")
     if cleared:
         lines.append(f"{count(cleared, 'message')} {'was' if cleared == 1 else 'were'} cleared.")
     return lines

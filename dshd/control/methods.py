@@ -319,7 +319,20 @@ async def _fsck(call: Call) -> Json:
         with trio.CancelScope(shield=True):  # it rewrites a file: to be ended, whoever asked
             report = await call.registry.repair(ids[0], call.peer)
         return _fsck_report([await call.registry.fsck(ids[0], requests=True) if params.requests else report])
-    return _fsck_report([await call.registry.fsck(id, requests=params.requests) for id in ids])
+    if not params.all:
+        return _fsck_report([await call.registry.fsck(ids[0], requests=params.requests)])
+    return _fsck_report([await _fsck_one(call, id) for id in ids])
+
+
+async def _fsck_one(call: Call, id: str) -> Json:
+    """One of all: what can't be looked at is a finding, and the others are looked at."""
+    try:
+        return await call.registry.fsck(id, requests=call.params.requests)
+    except DshError as error:
+        return {
+            "type": "fsck", "session": id, "name": id, "ok": False, "events": 0, "bytes": 0,
+            "problem": error.message, "hint": error.hint, "requests": None, "exit": 7,
+        }  # fmt: skip
 
 
 def _fsck_report(reports: list[Json]) -> Json:

@@ -347,7 +347,9 @@ class Registry:
     def _by_run_key(self, key: str) -> str | None:
         return next((v["id"] for v in self._all_views() if v.get("key") == key), None)
 
-    async def _first_again(self, session: Session, p: wire.CreateParams, peer: Peer) -> Json:
+    async def _first_again(self, session: Session, p: wire.CreateParams, peer: Peer) -> Json | None:
+        if p.text is None and p.content is None:
+            return None
         send = wire.SendParams(verb="followup", text=p.text, content=p.content, key=p.key, retry=p.retry)
         return await session.send(send, peer)
 

@@ -219,7 +219,7 @@ def _check_preconditions(state: State, send: Send) -> None:
         raise Conflict(f"not sent: --if-idle, and {busy}.", outcome="not-written")
     if send.if_empty and state.pending:
         raise Conflict(f"not sent: --if-empty, and {state.name} holds {state.pending} messages.",
-                       hint="dshctl queue", outcome="not-written")  # fmt: skip
+                       hint=f"dshctl queue -s {state.name}", outcome="not-written")  # fmt: skip
     if send.if_turn is not None and turn != send.if_turn:
         now = f"turn {turn} runs" if turn else "no turn runs"
         raise Conflict(f"not sent: --if-turn {send.if_turn}, and {now}.", outcome="not-written")

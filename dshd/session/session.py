@@ -41,7 +41,7 @@ from dshd.session.ledger import DEADLINE_S, Hooks, Ledger
 from dshd.session.scratch import Scratch
 from dshd.session.shelf import Shelf
 from dshd.session.state import State
-from dshd.session.turns import Abort, requested
+from dshd.session.turns import Abort, EndedTurn, requested
 from dshd.session.views import WAITS_FOR_ROOM, Activity
 from dshd.session.who import Peer
 
@@ -632,8 +632,17 @@ class Session:
             return None
         person = found.queue == "held" and found.message.due is None
         if person or state.is_parked(id) or (self._rests and found.queue != "held"):
-            return views.result(state, message=id, turn=None, exit=18, waited_ms=waited)
+            unconfigured = None if person else self._unconfigured()
+            code = 9 if unconfigured else 18
+            return views.result(state, message=id, turn=unconfigured, exit=code, waited_ms=waited)
         return None
+
+    def _unconfigured(self) -> EndedTurn | None:
+        """The turn that parked the session because no model can be reached as things are set up."""
+        state = self.state
+        last = state.turns.get(state.last_turn) if state.parked and state.parked.by == "error" else None
+        code = (last.error or {}).get("code") if last is not None else None
+        return last if code in ("NO_ADAPTER", "MISSING_CREDENTIAL") else None
 
     async def _next_change(self) -> None:
         if self.ledger is None:

@@ -287,7 +287,8 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
     fake.answers["session.abort"] = aborted
     assert dshctl("abort").out.splitlines() == [
         "api: stopped turn 12 after 41 min (bash make test was killed).",
-        "2 messages are parked.   go on: dshctl wake    drop: dshctl queue clear",
+        "2 messages are parked.   go on: dshctl wake -s api",
+        "                         drop:  dshctl queue clear -s api",
     ]
     fake.answers["session.abort"] = {**aborted, "turn": None, "parked": None}
     assert dshctl("abort") == (0, "api: nothing is running.\n", "")

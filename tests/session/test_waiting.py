@@ -286,3 +286,17 @@ async def test_an_answer_is_there_without_waiting_and_by_number() -> None:
         assert session.answer(first["message"], 1)["text"] == "one"
         with pytest.raises(NotFound):
             session.answer(None, 3)
+
+
+async def test_who_waits_behind_a_missing_key_is_told_that_nothing_is_set_up() -> None:
+    async with World().run() as world:
+        session = await world.session()
+
+        def refuse(route: str, **_: Any) -> None:
+            raise ModelError("MISSING_CREDENTIAL", "no key")
+
+        world.registry.services.models.prepare_call = refuse
+        sent = await followup(session, "hello")
+        result = await settled(session, sent["message"])
+        assert (result["exit"], result["error"]["code"]) == (9, "MISSING_CREDENTIAL")
+        assert session.message(sent["message"])["state"] == "pending"
