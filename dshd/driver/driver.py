@@ -23,6 +23,7 @@ import trio
 from dshd.driver import opening, step, turn
 from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
+from dshd.driver.port import ROOM_POLL_S as ROOM_POLL_S
 from dshd.driver.port import Owner, Services
 from dshd.driver.run import Run
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
@@ -35,7 +36,6 @@ from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 
-ROOM_POLL_S = 1.0
 ENDS_BY_CAUSE = {"user": "aborted", "interrupt": "aborted", "client": "aborted", "shutdown": "interrupted"}
 
 

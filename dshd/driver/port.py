@@ -18,6 +18,8 @@ from dshd.tools.threads import reading
 
 T = TypeVar("T")
 
+ROOM_POLL_S = 1.0  # between two looks at a full disk
+
 
 class Owner(Protocol):
     """The session's owner: keeper of its state and its log."""

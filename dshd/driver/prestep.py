@@ -8,7 +8,7 @@ the messages and the request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ import attrs
 import trio
 
 from dshd.driver import history
+from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.driver.waterfall import Verdict, run_chain
+from dshd.errors import NoSpace
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
 from dshd.prompt.tokens import estimate_message
 from dshd.session.events import splice, text_block
 from dshd.session.scratch import Scratch
+from dshd.session.views import WAITS_FOR_ROOM
 
 Json = Mapping[str, Any]
 
@@ -50,8 +53,19 @@ async def enter(run: Run) -> Prepared | None:
         verdict = attrs.evolve(verdict, messages=())
     messages = [*verdict.messages, *extra]
     prepared = await _request(run, messages)
-    opened = await run.owner.record(lambda s: _open_step(s, run, verdict, extra, prepared))
+    opened = await _when_room(run, lambda s: _open_step(s, run, verdict, extra, prepared))
     return prepared if opened else None
+
+
+async def _when_room(run: Run, decide: Callable[[Scratch], bool]) -> bool:
+    """Record it; on a full disk as soon as there is room. Nothing of the step has begun at the gate, so
+    that waiting loses no work, and ending the turn would park what a person left to run unattended."""
+    while True:
+        try:
+            return bool(await run.owner.record(decide))
+        except NoSpace:
+            run.says(WAITS_FOR_ROOM.doing, waits=WAITS_FOR_ROOM.waits)
+            await trio.sleep(ROOM_POLL_S)
 
 
 def _opens(run: Run, verdict: Verdict) -> bool:

@@ -61,6 +61,7 @@ class Send:
     on_crash: str | None = None
     interrupts: bool = False
     then_park: bool = False
+    reason: str | None = None
 
 
 @attrs.frozen(slots=True)
@@ -304,6 +305,8 @@ def _emit(s: Scratch, send: Send, message: Message, place: Place, old: inbox.Cla
     data: dict[str, Any] = {"cause": "supersede" if old else "send", "by": dict(send.source), "ops": ops}
     if send.interrupts and s.state.turn is not None:
         data["interrupts"] = s.state.turn.number
+    if send.reason:
+        data["reason"] = send.reason
     s.emit("inbox/spliced", data)
 
 

@@ -292,7 +292,7 @@ def _spliced(state: State, event: Event) -> None:
         _claimed(state, tuple(inbox.find(before, id) or _no(id) for id in gone))
     state.woken = state.woken and bool(state.queues["next-turn"])
     if "interrupts" in data and state.turn and state.turn.number == data["interrupts"]:
-        _abort(state, Abort("interrupt", "continue", data.get("by")))
+        _abort(state, Abort("interrupt", "continue", data.get("by"), data.get("reason")))
 
 
 def _weigh(state: State, moves: bool, came: Sequence[tuple[Queue, Message]]) -> None:

@@ -542,7 +542,7 @@ async def test_a_model_that_cannot_be_called_leaves_the_message_in_the_queue_unt
         await until(session, lambda: session.state.parked)
         await quiet_parked(world, session)
         assert session.message(sent["message"])["state"] == "pending"
-        assert (await session.wait_message(sent["message"]))["exit"] == 18
+        assert (await session.wait_message(sent["message"]))["exit"] == 9
         end = of_type(world, session, "turn/end")[0]
         assert (end["reason"], end["error"]["code"]) == ("error", "MISSING_CREDENTIAL")
         session.driver._services = good

@@ -397,6 +397,43 @@ async def test_queued_work_that_finds_no_room_to_begin_begins_when_there_is_some
         assert (await settled(session, second["message"]))["text"] == "two"
 
 
+class FillsAtTheGate(World):
+    """The disk is full from the moment on at which a turn has begun; its step has not."""
+
+    def on_lines(self, id: str, first: int, lines: list[bytes]) -> None:
+        super().on_lines(id, first, lines)
+        if any(b'"type":"turn/start"' in line for line in lines):
+            memory(self).limit(free=0)
+
+
+async def test_a_turn_that_has_not_entered_waits_for_room_and_goes_on(autojump_clock: Any) -> None:
+    async with FillsAtTheGate().run() as world:
+        world.script = [say("done")]
+        world.store.reserve.release()
+        session = await world.session()
+        sent = await followup(session, "work")
+        await until_clock(lambda: session.activity.waits == "disk full")
+        view = session.show()
+        assert (view["state"], view["doing"]) == ("waiting", "waiting (disk full)")
+        memory(world).limit()
+        result = await settled(session, sent["message"])
+        assert (result["outcome"], result["text"]) == ("completed", "done")
+        assert session.state.parked is None
+        check_log(world.events(session), quiet=True)
+
+
+async def test_an_abort_reaches_a_turn_that_waits_for_room_at_the_gate(autojump_clock: Any) -> None:
+    async with FillsAtTheGate().run() as world:
+        world.store.reserve.release()
+        session = await world.session()
+        sent = await followup(session, "work")
+        await until_clock(lambda: session.activity.waits == "disk full")
+        session.driver.cancel("user")
+        await until_clock(lambda: session.driver.work is None or session.driver.work.cause == "user")
+        memory(world).limit()
+        assert (await settled(session, sent["message"]))["outcome"] in {"aborted", "interrupted"}
+
+
 async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock: Any) -> None:
     async with World().run() as world:
         world.script = [call("gate")]
