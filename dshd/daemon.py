@@ -43,9 +43,10 @@ from dshd import __version__
 from dshd import config as configuration
 from dshd.config import Config
 from dshd.control import listener
+from dshd.control.calls import Room
 from dshd.control.feed import Hub
+from dshd.control.handlers.saying import deliver_spooled
 from dshd.control.listener import Listener
-from dshd.control.methods import Room, deliver_spooled
 from dshd.control.takeup import TakingUp
 from dshd.driver.port import RealOutside, Services
 from dshd.errors import DshError, NotConfigured
@@ -127,7 +128,7 @@ class PermittedModels(Models):
 
 
 class Daemon:
-    """The process, as requests see it (`control.methods.Process`), and its settings."""
+    """The process, as requests see it (`control.calls.Process`), and its settings."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup

@@ -34,10 +34,11 @@ import trio
 
 from dshd.control import jsonrpc
 from dshd.control.access import Rights
+from dshd.control.calls import Answer, Call, Room
 from dshd.control.feed import KEPT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
-from dshd.control.methods import METHODS, Answer, Call, Method, Room
+from dshd.control.methods import METHODS, Method
 from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable

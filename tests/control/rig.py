@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
+from dshd.control.calls import Room
 from dshd.control.connection import Connection, Socket
 from dshd.control.feed import Hub
-from dshd.control.methods import Room
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from dshd import spool
-from dshd.control.methods import deliver_spooled
+from dshd.control.handlers.saying import deliver_spooled
 from dshd.control.takeup import TakingUp, due_now
 from dshd.errors import Conflict
 from dshd.log.memory import MemoryDisk

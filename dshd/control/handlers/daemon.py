@@ -1,0 +1,49 @@
+"""The daemon itself: greeting, status, reload, stop; and its models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dshd.control.calls import Answer, Call, Handler, Json
+from dshd.log.writer import hop
+
+
+def greeting(methods: Callable[[], Iterable[str]]) -> Handler:
+    """The handler of ``daemon.hello``; ``methods`` gives the names of all that can be asked."""
+
+    async def hello(call: Call) -> Json:
+        rights = call.link.greet(call.params)
+        permissions = {"read": True, "write": rights.writes, "kind": rights.peer.kind}
+        return {**call.room.process.hello(), "capabilities": sorted(methods()), "permissions": permissions}
+
+    return hello
+
+
+async def status(call: Call) -> Json:
+    sessions = await call.registry.views(True)
+    closed = [one for one in sessions if one["state"] == "closed"]
+    spool = call.room.spool
+    spooled = await hop(spool.disk, spool.counts)
+    return {
+        **call.room.process.status(),
+        "type": "status",
+        "exit": 0,
+        "sessions": [one for one in sessions if one["state"] != "closed"],
+        "closed": len(closed),
+        "closed_bytes": sum(one["bytes"] or 0 for one in closed),
+        "spool": {**spooled._asdict(), "dir": str(spool.path)},
+    }
+
+
+async def reload(call: Call) -> Json:
+    return await call.room.process.reload()
+
+
+async def stop(call: Call) -> Answer:
+    running = sum(one["state"] == "running" for one in await call.registry.views(False))
+    return Answer({"type": "stopping", "exit": 0, "running": running}, call.room.process.stop)
+
+
+async def models(call: Call) -> Json:
+    models = call.registry.services.models
+    return {"type": "models", "models": models.rows(), "default": models.default}

@@ -1,0 +1,76 @@
+"""Sessions as things: making, listing, naming, closing and removing them."""
+
+from __future__ import annotations
+
+from dshd import wire
+from dshd.control.calls import Call, Json
+from dshd.errors import Conflict, Invalid
+from dshd.session.session import Session
+
+
+async def create(call: Call) -> Json:
+    params: wire.CreateParams = call.params
+    async with call.link.in_order:
+        await call.room.gate.passed()
+        async with call.room.creating:
+            params = await call.with_uploads(params)
+            session, receipt = await _made(call, params)
+    if params.tied and receipt is not None:
+        call.link.tie(session.id, receipt["message"])
+    return {"type": "created", "exit": 0, "session": session.show(), "receipt": receipt}
+
+
+async def _made(call: Call, params: wire.CreateParams) -> tuple[Session, Json | None]:
+    """A directory has one session made for it: asked for twice at once, it is made once."""
+    if params.implicit and params.name is None:
+        rows = [row for row in await call.registry.rows() if row.implicit and row.state != "closed"]
+        found = next((row for row in rows if row.dir == params.dir), None)
+        if found is not None:
+            raise Conflict(
+                f"{params.dir} has a session already: {found.name or found.id}.",
+                hint=f"dshctl followup -s {found.name or found.id} 'TEXT'",
+                outcome="not-written",
+            )
+    return await call.registry.create(params, call.peer)
+
+
+async def ls(call: Call) -> Json:
+    sessions = await call.registry.views(True)
+    shown = [one for one in sessions if call.params.all or one["state"] != "closed"]
+    cwd = call.params.cwd
+    here = wire.session_of_directory(await call.registry.rows(), cwd) if cwd is not None else None
+    return {
+        "type": "sessions",
+        "sessions": shown,
+        "current": here.id if here else None,
+        "more": 0,
+        "closed": sum(one["state"] == "closed" for one in sessions),
+    }
+
+
+async def show(call: Call) -> Json:
+    return (await call.session()).show()
+
+
+async def rename(call: Call) -> Json:
+    return await call.registry.rename(await call.session(), call.params.name, call.peer)
+
+
+async def close(call: Call) -> Json:
+    async with call.link.in_order:
+        session = await call.session()
+    return await session.close(call.params.clear, call.peer)
+
+
+async def reopen(call: Call) -> Json:
+    _session, view = await call.registry.reopen(await call.session(), call.peer)
+    return view
+
+
+async def delete(call: Call) -> Json:
+    if call.params.session in (None, ".", ""):
+        raise Invalid("say which session to remove", hint="dshctl rm NAME")
+    id = await call.id(exact=True)
+    removed = await call.registry.delete(id, call.params.force, call.peer)
+    call.room.hub.forget(id)
+    return removed

@@ -1,0 +1,38 @@
+"""Stopping what runs, and going on: abort, wake and retry."""
+
+from __future__ import annotations
+
+from dshd import wire
+from dshd.control.calls import Call, Json
+
+
+async def abort(call: Call) -> Json:
+    async with call.link.in_order:
+        session = await call.session()
+    return await session.abort(call.params, call.peer)
+
+
+async def retry(call: Call) -> Json:
+    params: wire.RetryParams = call.params
+    async with call.link.in_order:
+        session = await call.session_meant()
+    done: Json = await session.retry(params, call.peer)
+    if params.tied:
+        call.link.tie(session.id, done["message"])
+    return done
+
+
+async def wake(call: Call) -> Json:
+    params: wire.WakeParams = call.params
+    if params.all:
+        return await _wake_all(call)
+    async with call.link.in_order:
+        session = await call.session_meant()
+    return await session.wake(params, call.peer)
+
+
+async def _wake_all(call: Call) -> Json:
+    parked = [one["id"] for one in await call.registry.views(False) if one["parked"]]
+    params = call.params.replace(all=False)
+    sessions = [await (await call.registry.get(id)).wake(params, call.peer) for id in parked]
+    return {"type": "woken", "exit": 0, "sessions": sessions}
