@@ -13,7 +13,8 @@ must come to an end by itself.
 
 Passing on is returning the proposal (changed or not), so a plugin that forgets to answer is seen. What
 it returns decides; raising ends the turn with an error, never as a pass. It is found by the entry-point
-group ``dshd.plugins`` under the name its ``[plugins.NAME]`` table has, and made once per daemon.
+group ``dshd.plugins`` under the name its ``[plugins.NAME]`` table has, and made once; again when a reload of
+the config finds its table changed.
 
 Sans-IO: this module is imported by the driver and by plugin authors alike.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,9 +17,20 @@ BUILT_IN = {
 }
 
 
-def load_plugins(tables: Mapping[str, Mapping[str, Any]]) -> list[Plugin]:
-    """Make each configured plugin. Raises `NotConfigured` for an unknown name or a config it refuses."""
-    return [_make(name, table) for name, table in tables.items()]
+Tables = Mapping[str, Mapping[str, Any]]
+
+
+def load_plugins(tables: Tables, was: Tables | None = None, made: Sequence[Plugin] = ()) -> list[Plugin]:
+    """Make each configured plugin. Raises `NotConfigured` for an unknown name or a config it refuses.
+
+    ``was`` and ``made`` are the tables before and what came of them: a plugin whose table has not changed
+    stays, with what it remembers.
+    """
+    old = {name: (table, plugin) for (name, table), plugin in zip((was or {}).items(), made, strict=True)}
+    return [
+        old[name][1] if name in old and old[name][0] == table else _make(name, table)
+        for name, table in tables.items()
+    ]
 
 
 def _make(name: str, table: Mapping[str, Any]) -> Plugin:

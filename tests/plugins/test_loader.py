@@ -45,13 +45,22 @@ def installed(monkeypatch: pytest.MonkeyPatch, *points: Point) -> None:
 
 
 def test_plugins_come_in_the_order_of_the_config() -> None:
-    tables = {"rate_limit": {"per_minute": 5}, "content_filter": {"deny": []}}
+    tables: dict[str, dict[str, Any]] = {"rate_limit": {"per_minute": 5}, "content_filter": {"deny": []}}
     assert [plugin.name for plugin in load_plugins(tables)] == ["rate_limit", "content_filter"]
     assert [plugin.name for plugin in load_plugins(dict(reversed(tables.items())))] == [
         "content_filter",
         "rate_limit",
     ]
     assert load_plugins({}) == []
+
+
+def test_a_plugin_whose_table_has_not_changed_stays_with_what_it_remembers() -> None:
+    was: dict[str, dict[str, Any]] = {"rate_limit": {"per_minute": 5}, "content_filter": {"deny": []}}
+    made = load_plugins(was)
+    again = load_plugins({"content_filter": {"deny": ["x"]}, "rate_limit": {"per_minute": 5}}, was, made)
+    assert [plugin.name for plugin in again] == ["content_filter", "rate_limit"]
+    assert again[1] is made[0]
+    assert again[0] is not made[1]
 
 
 def test_an_installed_plugin_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
