@@ -26,9 +26,9 @@ from dshd.model.chunks import chunk_from_json
 from dshd.model.errors import ModelError
 from dshd.session import checkpoint
 from dshd.session import state as fold
+from dshd.session.broken import Broken
 from dshd.session.checkpoint import Kept, Unfit
 from dshd.session.events import KNOWN_TYPES
-from dshd.session.session import Broken
 from dshd.session.state import Nonsense, State
 
 log = logging.getLogger(__name__)

@@ -118,6 +118,12 @@ def come_due(s: Scratch) -> None:
         _emit(s, "due", _CLOCK, inbox.due_ops(s.state.queues, ready))
 
 
+def tick(s: Scratch) -> None:
+    """What the clock brings about."""
+    expire(s)
+    come_due(s)
+
+
 def hold_doubted(s: Scratch, doubted: Iterable[str]) -> None:
     """Keep for a person what waits of these: after a repair, what became of it is not known."""
     ids = set(doubted)

@@ -42,8 +42,9 @@ from dshd.session.keeping import Keeper
 from dshd.session.ledger import Ledger
 from dshd.session.loading import Upkeep
 from dshd.session.scratch import Scratch
-from dshd.session.session import Session, Surroundings
+from dshd.session.session import Session
 from dshd.session.state import State
+from dshd.session.surroundings import Surroundings
 from dshd.session.who import Peer
 
 log = logging.getLogger(__name__)

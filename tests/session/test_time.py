@@ -11,7 +11,8 @@ from trio.testing import MockClock
 from dshd import wire
 from dshd.errors import Invalid
 from dshd.log.memory import MemoryDisk
-from dshd.session.session import CLOCK_LOOK_S, Session
+from dshd.session.clock import LOOK_S as CLOCK_LOOK_S
+from dshd.session.session import Session
 from tests.session.invariants import check_acknowledged, check_log, check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled, steer, until
 
@@ -304,4 +305,4 @@ async def test_waiting_for_a_time_costs_no_task_once_nothing_is_due(autojump_clo
         session = await world.session()
         id = (await followup(session, "later", in_=60.0))["message"]
         await session.queue_change("rm", [id], ME)
-        await until(session, lambda: not session._clock_watched)
+        await until(session, lambda: not session.clock.watched)

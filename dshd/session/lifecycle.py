@@ -1,0 +1,66 @@
+"""What is asked of a session as a whole: abort, wake, close, reopen. Decisions on a scratch; no IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dshd.errors import Conflict
+from dshd.session import queueing
+from dshd.session.scratch import Scratch
+from dshd.session.state import State
+from dshd.session.turns import Abort, requested
+
+By = Mapping[str, Any]
+
+
+def abort(s: Scratch, number: int | None, asked: Abort) -> dict[str, Any]:
+    """Emit what was asked of the running turn (``number``: which it must be) and, if it was, the
+    clearing of the queues: ``{turn, cleared}``."""
+    turn = s.state.turn
+    if turn is not None and number is not None and turn.number != number:
+        raise Conflict(f"not aborted: turn {turn.number} runs now.", outcome="not-written")
+    if turn is not None:
+        s.emit("abort/requested", requested(turn.number, asked))
+    cleared = queueing.clear(s, None, asked.by) if asked.disposition == "clear" else []
+    return {"turn": turn.number if turn else None, "cleared": cleared}
+
+
+def wake(s: Scratch, by: By) -> bool:
+    """Emit `driver/woken` if that changes anything."""
+    state = s.state
+    waits = bool(state.queues["next-turn"]) or any(m.wake for m in state.queues["next-step"])
+    if state.parked is None and (state.turn is not None or state.runnable or not waits):
+        return False
+    s.emit("driver/woken", {"by": dict(by)})
+    return True
+
+
+def close(s: Scratch, by: By) -> None:
+    """Raises `Conflict` while it runs or holds messages."""
+    state = s.state
+    if state.closed:
+        return
+    if state.turn is not None:
+        raise Conflict(f"not closed: {state.name} runs turn {state.turn.number}.",
+                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
+    if state.pending:
+        raise Conflict(f"not closed: {state.name} holds {state.pending} messages.",
+                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
+    s.emit("session/closed", {"by": dict(by)})
+
+
+def reopen(s: Scratch, by: By) -> None:
+    if s.state.closed:
+        s.emit("session/reopened", {"by": dict(by)})
+
+
+def run_is_over(state: State) -> bool:
+    """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet."""
+    over = state.last_turn > 0 and state.turn is None and not state.pending and state.again is None
+    return over and bool(state.settings.get("run")) and not state.closed
+
+
+def close_run(s: Scratch) -> None:
+    if run_is_over(s.state):
+        s.emit("session/closed", {"by": {"kind": "system", "via": "run"}})

@@ -1,0 +1,32 @@
+"""What a session needs of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+
+from dshd.driver.port import Services
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """``boot`` names this run of the daemon; ``start`` runs a coroutine function in its session nursery;
+    ``mark`` and ``unmark`` put and remove the session's active marker; ``attach`` and ``detach``
+    keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
+    end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
+    by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken."""
+
+    services: Services
+    start: Callable[..., None]
+    mark: Callable[[str], Awaitable[None]]
+    unmark: Callable[[str], Awaitable[None]]
+    attach: Callable[[str, Mapping[str, bytes]], Awaitable[None]]
+    detach: Callable[[str, list[str]], Awaitable[None]]
+    what_ends_us: Callable[[], str | None]
+    reopening: Callable[[str, str], AbstractAsyncContextManager[None]]
+    on_lines: Callable[[str, int, list[bytes]], None]
+    on_reset: Callable[[str, int], None]
+    boot: str
+    version: str
