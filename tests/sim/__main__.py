@@ -22,7 +22,7 @@ def main() -> int:
     if args.bugs:
         return bugs.report(args.bug, args.most)
     if args.seed is not None:
-        return replay(args.seed, shrunk=args.shrink)
+        return replay(args.seed, args.branch, shrunk=args.shrink)
     return run(args.minutes * 60, args.jobs, args.start)
 
 
@@ -33,6 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="play this one, with a trace")
+    parser.add_argument("--branch", type=int, help="with --seed: only this branch of it, by its number")
     parser.add_argument("--shrink", action="store_true", help="with --seed: the smallest that fails so")
     parser.add_argument("--bugs", action="store_true")
     parser.add_argument("--bug", help="with --bugs: only this one")
@@ -40,12 +41,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def replay(seed: int, *, shrunk: bool = False) -> int:
+def replay(seed: int, branch: int | None, *, shrunk: bool = False) -> int:
     plan = make(seed)
     if shrunk:
         plan = shrink(plan)
     print(plan)
-    past = play(plan, print)
+    past = play(plan, print, branch=None if shrunk else branch)
     for find in past.finds:
         print("FOUND:", find)
     return 1 if past.finds else 0

@@ -241,14 +241,14 @@ def planted(name: str) -> contextlib.ExitStack:
 
 def find(name: str, most: int, seconds: float = 600.0) -> tuple[int, str | None]:
     """How many histories it took, and what was found (None: nothing)."""
-    end, seed = time.monotonic() + seconds, 0
+    end, seed, histories = time.monotonic() + seconds, 0, 0
     with planted(name):
-        while seed < most and time.monotonic() < end:
-            finds = play(make(seed)).finds
-            seed += 1
-            if finds:
-                return seed, finds[0]
-    return seed, None
+        while histories < most and time.monotonic() < end:
+            past = play(make(seed))
+            seed, histories = seed + 1, histories + past.counts["histories"]
+            if past.finds:
+                return histories, past.finds[0]
+    return histories, None
 
 
 def report(only: str | None = None, most: int = 20_000) -> int:

@@ -15,8 +15,9 @@ from dshd.session import state as fold
 from dshd.session.layer import Rows, Table
 from dshd.session.session import Session
 from dshd.session.state import State
+from tests.sim.actors import encode, sha256
 from tests.sim.oracle import Oracle, Violation
-from tests.sim.world import Life, encode, log_lines, sha256
+from tests.sim.world import Life, log_lines
 
 Promise = tuple[Any, ...]
 

@@ -4,6 +4,9 @@ A plan is made by `make` from a seed and is nothing but tuples, so that it can b
 An action is ``(kind, pause, arguments)``. The pause comes before it: virtual seconds if it is a float, turns
 of the scheduler if it is an int, -1 until all that was asked before is answered, and ``(type, n)`` until an
 event of that type has been told, and n turns of the scheduler.
+
+A plan has branches: deaths that the history itself does not die. What would have come of each is a history
+of its own, that shares the plan's beginning up to the call of the disk before which it dies.
 """
 
 from __future__ import annotations
@@ -33,9 +36,23 @@ class Action:
 
 
 @attrs.frozen
+class Branch:
+    """The death ``death`` before the ``call``-th change of the disk, and what is done then."""
+
+    call: int
+    death: Args
+    actions: tuple[Action, ...] = ()
+
+    def __str__(self) -> str:
+        how = f"a power cut ({self.death['survivor']})" if "survivor" in self.death else "a kill"
+        then = (f"\n           {action}" for action in self.actions)
+        return f"or: {how} before change {self.call} of the disk{''.join(then)}"
+
+
+@attrs.frozen
 class Plan:
     """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's;
-    ``rot``: where in the log a byte goes bad when all is over."""
+    ``rot``: where in the log a byte goes bad when all is over. ``branches`` are in order."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -44,6 +61,7 @@ class Plan:
     max_pending: int = 1000
     go_on: bool = False
     rot: float | None = None
+    branches: tuple[Branch, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {len(self.actions)} actions"]
@@ -56,6 +74,7 @@ class Plan:
             lines.append("  [recovery] continue_interrupted = true")
         if self.rot is not None:
             lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
+        lines += [f"  {n:3} {branch}" for n, branch in enumerate(self.branches)]
         return "\n".join(lines)
 
 
@@ -65,7 +84,7 @@ class Plan:
 def make(seed: int) -> Plan:
     r = Random(seed)
     stormy = r.random() < 0.85  # the rest: nothing dies and the disk is good
-    count = r.choice((3, 5, 7, 9, 12, 16, 24))
+    count = r.choice(LENGTHS)
     actions = [Action("create", 0, _create(r))]
     actions += [_action(r, stormy) for _ in range(count)]
     if stormy and not any(a.kind in DEATHS for a in actions):
@@ -80,10 +99,13 @@ def make(seed: int) -> Plan:
         max_pending=r.choice((1000, 1000, 1000, 4)),
         go_on=r.random() < 0.2,
         rot=r.random() if r.random() < 0.08 else None,
+        branches=_branches(r),
     )
 
 
+LENGTHS = (1, 2, 3, 3, 4, 5, 6, 7, 9, 12, 16, 24)  # of a plan, in actions
 DEATHS = ("cut", "kill", "stop")
+BRANCHES, APART = 16, 24  # of a plan, at most; changes of the disk between two, at most
 
 
 ON = (
@@ -122,9 +144,29 @@ def _death(r: Random) -> Action:
     return Action(kind, _pause(r), args)
 
 
+def _branches(r: Random) -> tuple[Branch, ...]:
+    call, made = 0, []
+    for _ in range(BRANCHES):
+        call += r.randint(1, APART)
+        actions = [_action(r, False) for _ in range(r.choice((0, 0, 0, 0, 1, 1, 2, 3)))]
+        made.append(Branch(call, _how(r), (*_dies_again(r), *actions)))
+    return tuple(made)
+
+
+def _how(r: Random) -> Args:
+    if r.random() < 0.4:
+        return {}
+    return {"survivor": r.choice(("nothing", "everything", "prefix", "blocks", "blocks")),
+            "chance": r.randrange(1000)}  # fmt: skip
+
+
 def _again(r: Random, action: Action) -> list[Action]:
+    return _dies_again(r) if action.kind in DEATHS else []
+
+
+def _dies_again(r: Random) -> list[Action]:
     """Now and then the next daemon dies while it gets up."""
-    if action.kind not in DEATHS or r.random() < 0.7:
+    if r.random() < 0.7:
         return []
     args: Args = {"calls": r.randrange(12), "survivor": r.choice(("nothing", "nothing", "blocks")),
                   "chance": r.randrange(1000)}  # fmt: skip

@@ -1,42 +1,44 @@
-"""Playing a plan: life after life, until the actions are used up and all is at rest."""
+"""Playing a plan: life after life, until the actions are used up and all is at rest; then its branches."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import logging
-import types
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import trio
-from trio._core import _run as trio_run
-from trio.testing import MockClock
 
 from dshd import wire
-from dshd.driver import step
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, NotFound
-from dshd.log import repair
 from dshd.log.memory import MemoryDisk
 from dshd.session.session import Session
-from tests.sim import check
+from tests.sim import check, clockwork
+from tests.sim.actors import Simulated
 from tests.sim.plan import Action, Pause, Plan
-from tests.sim.world import ME, START_MS, Life, Past, Simulated
+from tests.sim.world import BOOT_MS, ME, START_MS, Life, Past
 
 NEVER_WRITTEN = (Conflict, Full, Invalid, NoSpace, NotFound)
 PATIENCE_S = 20_000.0
 FLAGS = ("in_", "expires", "hold", "tag", "supersede", "on_crash", "when_full", "dry_run")
+AT_ONCE = ("cut", "kill")  # without a pause: done before the daemon gets up
 
 
-def play(plan: Plan, trace: Any = None) -> Past:
-    """The history of a plan; what was found wrong is in ``finds``. ``trace(line)`` is told on the way."""
-    past = Past()
-    with steady(plan.seed, past):
+def play(plan: Plan, trace: Any = None, *, branch: int | None = None) -> Past:
+    """The histories of a plan: its own and those of its branches, or of just one of them (by its number).
+
+    What was found wrong is in ``finds``; then nothing else is played. ``trace(line)`` is told on the way,
+    of the branch alone if one is named. ``histories`` counts, and all counts are over all of them.
+    """
+    past = Past(branches=deque(plan.branches if branch is None else plan.branches[branch : branch + 1]))
+    with _bugs_heard(past) as heard, clockwork.deterministic(START_MS) as clock:
         try:
-            trio.run(_histories, plan, past, trace, clock=MockClock(autojump_threshold=0))
+            trio.run(_all, plan, past, heard, clock, trace, branch, clock=clock)
         except Exception as error:
-            past.finds.append(f"the daemon broke: {_cause(error)!r}")
+            past.finds.append(f"{heard.where}the daemon broke: {_cause(error)!r}")
             past.error = error
     return past
 
@@ -48,11 +50,12 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class _Bugs(logging.Handler):
-    """An exception that the daemon logged as its own bug is a find."""
+    """An exception that the daemon logged as its own bug is a find. ``where``: "branch 3: "."""
 
     def __init__(self, past: Past) -> None:
         super().__init__(logging.WARNING)
         self.past = past
+        self.where = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -61,34 +64,50 @@ class _Bugs(logging.Handler):
 
 
 @contextlib.contextmanager
-def steady(seed: int, past: Past) -> Iterator[None]:
-    """Nothing but the seed decides: the scheduler's dice and the driver's stopwatch, too."""
-    before, dice = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
-    clock, watch = repair.time, step.time
+def _bugs_heard(past: Past) -> Iterator[_Bugs]:
     log, handler = logging.getLogger("dshd"), _Bugs(past)
-    propagate = log.propagate
-    trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    trio_run._r.seed(seed)
-    step.time = types.SimpleNamespace(monotonic=trio.current_time)  # type: ignore[assignment]
-    repair.time = types.SimpleNamespace(time_ns=lambda: START_MS * 10**6)  # type: ignore[assignment]
+    propagate, log.propagate = log.propagate, False
     log.addHandler(handler)
-    log.propagate = False
     try:
-        yield
+        yield handler
     finally:
-        trio_run._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
-        trio_run._r.setstate(dice)
-        step.time, repair.time = watch, clock
         log.removeHandler(handler)
         log.propagate = propagate
 
 
-async def _histories(plan: Plan, past: Past, trace: Any) -> None:
-    actions, disk, clock_ms, number = deque(plan.actions), MemoryDisk(), 0, 0
+async def _all(
+    plan: Plan, past: Past, heard: _Bugs, clock: Any, trace: Any, branch: int | None
+) -> None:
+    clockwork.start_again(clock, plan.seed)
+    past.count("histories")
+    await _lives(plan, past, trace if branch is None else None, Start(MemoryDisk(), deque(plan.actions)))
+    for bud in past.buds if not past.finds else ():
+        heard.where, heard.past = f"branch {plan.branches.index(bud.branch)}: ", bud.past
+        clockwork.start_again(clock, f"{plan.seed}/{bud.branch.call}")
+        bud.past.count("histories")
+        start = Start(bud.disk, deque(bud.branch.actions), bud.clock_ms, bud.number)
+        await _lives(attrs.evolve(plan, rot=None), bud.past, trace, start)
+        past.counts.update(bud.past.counts)
+        past.finds += [heard.where + find for find in bud.past.finds]
+        if past.finds:
+            return
+
+
+@attrs.define
+class Start:
+    """Where a history, or what is left of it, begins."""
+
+    disk: MemoryDisk
+    actions: deque[Action]
+    clock_ms: int = 0
+    number: int = 1
+
+
+async def _lives(plan: Plan, past: Past, trace: Any, at: Start) -> None:
     while True:
-        number += 1
-        life = Life(plan, past, disk, clock_ms, number)
-        player = Player(life, actions, trace)
+        life = Life(plan, past, at.disk, at.clock_ms, at.number)
+        player = Player(life, at.actions, trace)
+        past.count("lives")
         async with trio.open_nursery() as nursery:
             over = await player.live(nursery)
             life.dead = True
@@ -100,7 +119,7 @@ async def _histories(plan: Plan, past: Past, trace: Any) -> None:
         if past.finds:
             return
         assert life.after is not None
-        disk, clock_ms = life.after, life.clock_ms + 1500
+        at = Start(life.after, at.actions, life.clock_ms + BOOT_MS, at.number + 1)
 
 
 async def _rot(plan: Plan, past: Past, old: Life) -> None:
@@ -114,6 +133,7 @@ async def _rot(plan: Plan, past: Past, old: Life) -> None:
     at = 1 + int(plan.rot * (len(lines) - 1))
     past.told.clear()
     past.firm.clear()
+    past.branches.clear()
     spoilt = [*lines]
     spoilt[at] = lines[at][:20] + bytes([lines[at][20] ^ 1]) + lines[at][21:]
     disk.poke(path, b"".join(spoilt))
@@ -153,7 +173,7 @@ class Player:
         """Whether the history is over (else the daemon has died)."""
         self.nursery = nursery
         self.say("starts")
-        if self.actions and self.actions[0].kind in ("cut", "kill") and self.actions[0].pause != -1:
+        if self.actions and self.actions[0].kind in AT_ONCE and self.actions[0].pause == 0:
             self.die_in(self.actions.popleft())  # it does not even get up
         await self.life.begin(nursery)
         await trio.lowlevel.checkpoint()  # it may have died without noticing
@@ -258,8 +278,7 @@ class Player:
         self.life.clock_ms += round(args["seconds"] * 1000)
 
     def do_mend(self, args: dict[str, Any]) -> None:
-        self.life.disk.calls.faults = []
-        self.life.disk.limit()
+        self.life.calm()
 
     async def do_rest(self, args: dict[str, Any]) -> None:
         with trio.move_on_after(300):
@@ -469,11 +488,11 @@ class Player:
         if self.past.finds:
             return
         life.die_in(None)
-        life.disk.heal()
+        life.calm()
         life.pauses = []
         self.say("the disk is good, and nobody asks for anything any more")
         await trio.sleep(15)  # longer than what a full disk or a slow one lasts
-        life.disk.heal()
+        life.calm()
         for id in list(self.past.sessions):
             with trio.move_on_after(PATIENCE_S) as limit:
                 await self._to_rest(id)

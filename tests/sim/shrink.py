@@ -1,14 +1,19 @@
-"""The smallest plan that still fails: actions, answers and verdicts are taken away while it does."""
+"""The smallest plan that still fails: actions, answers and verdicts are taken away while it does.
+
+What fails in a branch keeps just that one. With every action that goes, the disk changes less often before
+it; so the same death is tried at each of the `NEAR` changes before, as that many branches.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
-from tests.sim.plan import Plan
+from tests.sim.plan import Branch, Plan
 from tests.sim.play import play
 
 SIMPLE: dict[str, tuple[Any, ...]] = {
@@ -30,10 +35,28 @@ SIMPLE: dict[str, tuple[Any, ...]] = {
 }  # what is tried in the place of something else
 
 
-def fails(plan: Plan) -> str | None:
-    """The first find of this plan's history."""
+NEAR = 40
+BRANCH = re.compile(r"branch (\d+): ")
+
+
+def fails(plan: Plan) -> tuple[str, Plan] | None:
+    """The first find in this plan's histories, and the plan without the branches in which it isn't."""
     finds = play(plan).finds
-    return finds[0] if finds else None
+    if not finds:
+        return None
+    at = BRANCH.match(finds[0])
+    branches = (plan.branches[int(at[1])],) if at else ()
+    return BRANCH.sub("", finds[0]), attrs.evolve(plan, branches=branches)
+
+
+def _near(plan: Plan) -> Plan:
+    """With its one branch, if it has one, at all the places where it may be now."""
+    near = (b for branch in plan.branches for b in _earlier(branch))
+    return attrs.evolve(plan, branches=tuple(sorted(near, key=lambda b: b.call)))
+
+
+def _earlier(branch: Branch) -> list[Branch]:
+    return [attrs.evolve(branch, call=branch.call - n) for n in range(min(NEAR, branch.call))]
 
 
 def kind_of(find: str) -> str:
@@ -44,16 +67,18 @@ def kind_of(find: str) -> str:
 
 def shrink(plan: Plan, seconds: float = 60.0) -> Plan:
     """A plan of the same failure from which nothing more can be taken away (or time is up)."""
-    end, wanted = time.monotonic() + seconds, kind_of(fails(plan) or "")
-    smaller = True
+    end, failed = time.monotonic() + seconds, fails(plan)
+    if failed is None:
+        return plan
+    (find, plan), smaller = failed, True
     while smaller:
         smaller = False
         for candidate in _smaller(plan):
             if time.monotonic() > end:
                 return plan
-            found = fails(candidate)
-            if found is not None and kind_of(found) == wanted:
-                plan, smaller = candidate, True
+            again = fails(_near(candidate))
+            if again is not None and kind_of(again[0]) == kind_of(find):
+                plan, smaller = again[1], True
                 break
     return plan
 
@@ -61,17 +86,24 @@ def shrink(plan: Plan, seconds: float = 60.0) -> Plan:
 def _smaller(plan: Plan) -> Iterator[Plan]:
     for name in ("actions", "answers", "verdicts"):
         items = getattr(plan, name)
-        size = len(items)
-        while size:
-            for at in range(0, len(items), size):
-                yield attrs.evolve(plan, **{name: items[:at] + items[at + size :]})
-            size //= 2
+        yield from (attrs.evolve(plan, **{name: rest}) for rest in _without_some(items))
+    for branch in plan.branches:
+        for rest in _without_some(branch.actions):
+            yield attrs.evolve(plan, branches=(attrs.evolve(branch, actions=rest),))
     if plan.max_pending < 1000:
         yield attrs.evolve(plan, max_pending=1000)
     if plan.go_on:
         yield attrs.evolve(plan, go_on=False)
     yield from _simpler_answers(plan)
     yield from _simpler(plan)
+
+
+def _without_some(items: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    size = len(items)
+    while size:
+        for at in range(0, len(items), size):
+            yield items[:at] + items[at + size :]
+        size //= 2
 
 
 def _simpler(plan: Plan) -> Iterator[Plan]:

@@ -2,47 +2,37 @@
 
 `Life` notes what the world got to know while it lived: receipts, lines told to followers, requests to the
 model, tools that began. At its death it stops noting at once, whatever the dying code still does.
+
+Where the plan has a branch a life leaves a `Bud`: the disk as a death at this very instant would leave it,
+and what the world knows. The life goes on; what would have come of its death is played afterwards.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable
+from collections import Counter, deque
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import attrs
-import orjson
 import trio
 
 from dshd.config import Config, Inbox, Recovery
 from dshd.driver.port import Services
-from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded, _Directory, _File
+from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
 from dshd.log.store import Reserve, Store
-from dshd.model.adapter import PreparedCall
-from dshd.model.chunks import BlockEnd, BlockStart, Chunk, Finish, TextDelta, ToolCallDelta, Usage
-from dshd.model.errors import ModelError
-from dshd.model.request import ModelRequest
-from dshd.model.retry import RetryPolicy
-from dshd.model.routes import Choice
-from dshd.plugins import Defer, PreStep, Reject
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
-from dshd.tools.registry import Registry as Tools
-from dshd.tools.tool import Call, ToolContext, ToolOutput, failure, text_output
+from tests.sim.actors import TOOLS, Models, Outside, Plugin, SimTools, sha256
+from tests.sim.plan import Branch, Plan
 
 STATE = Path("/state")
 START_MS = 1_796_040_000_000
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 RESERVE = 4096
 MOST_LINES = 3000  # no plan asks for so many
-
-
-class Simulated(Exception):
-    """What a plan made the world raise; every other exception is a find."""
+BOOT_MS = 1500  # between a death and the next life
 
 
 @attrs.define(eq=False)
@@ -50,7 +40,8 @@ class Past:
     """What outlives a life: what was promised to the world, over all lives.
 
     ``told``: by session, the lines a follower holds. ``firm``: how many of them no crash may take (up to
-    the last *now* line). ``seen``: tool calls that began, in order. ``promises``: see `check`.
+    the last *now* line). ``began``: tool calls that began, in order. ``promises``: see `check`.
+    ``calls``: how often the disk was changed; ``branches``: those that are still to come.
     """
 
     told: dict[str, list[bytes]] = attrs.field(factory=dict)
@@ -66,36 +57,43 @@ class Past:
     sessions: list[str] = attrs.field(factory=list)
     removals: set[str] = attrs.field(factory=set)  # ids that somebody wanted removed
     finds: list[str] = attrs.field(factory=list)
-    counts: dict[str, int] = attrs.field(factory=dict)
+    counts: Counter[str] = attrs.field(factory=Counter)
     error: BaseException | None = None
     texts: int = 0
     ids: int = 0
     answers: int = 0
     verdicts: int = 0
+    calls: int = 0
+    branches: deque[Branch] = attrs.field(factory=deque)
+    buds: list[Bud] = attrs.field(factory=list)
 
     def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+        self.counts[what] += 1
+
+    def copy(self) -> Past:
+        """Of what the world knows; finds, counts and branches are the copy's own."""
+        own = {name: value.copy() for name in _KNOWN if (value := getattr(self, name))}
+        own["told"] = {id: lines.copy() for id, lines in self.told.items()}
+        return attrs.evolve(
+            Past(**own), texts=self.texts, ids=self.ids, answers=self.answers, verdicts=self.verdicts
+        )
 
 
-def clone(disk: MemoryDisk) -> MemoryDisk:
-    """The same disk with its page cache, nothing open: what a killed process leaves."""
-    made: dict[int, Any] = {}  # {inode: its copy}
+_KNOWN = (
+    "firm", "began", "asked", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
+    "removals",
+)  # fmt: skip
 
-    def node(n: Any) -> Any:
-        if n.inode in made:
-            return made[n.inode]
-        if isinstance(n, _File):
-            made[n.inode] = _File(n.inode, bytearray(n.cache), bytearray(n.durable), list(n.dirty), n.links)
-            return made[n.inode]
-        made[n.inode] = copy = _Directory(n.inode)
-        copy.names = {name: node(child) for name, child in n.names.items()}
-        copy.durable = {name: node(child) for name, child in n.durable.items()}
-        return copy
 
-    other = MemoryDisk()
-    other.calls.root = node(disk.calls.root)
-    other.calls.inodes = disk.calls.inodes
-    return other
+@attrs.frozen
+class Bud:
+    """Where a branch begins: with the next life, on this disk."""
+
+    branch: Branch
+    past: Past
+    disk: MemoryDisk
+    clock_ms: int
+    number: int
 
 
 def survivor(name: str, chance: int) -> Any:
@@ -106,175 +104,14 @@ def survivor(name: str, chance: int) -> Any:
     return Prefix(chance * 7) if name == "prefix" else Seeded(Random(chance))
 
 
-# --- the model -------------------------------------------------------------------------------------
+def dead_disk(disk: MemoryDisk, how: dict[str, Any]) -> MemoryDisk:
+    """What a power cut leaves if a survivor is named, else what a kill does."""
+    name = how.get("survivor")
+    return disk.crash(survivor(name, how["chance"])) if name else disk.copy()
 
 
-class Model:
-    name = "scripted"
-    encoder = "scripted/1"
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-
-    def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
-        return encode(request)
-
-    async def stream(self, call: PreparedCall, body: bytes, emit: Any) -> None:
-        life = self._life
-        life.note_asked(body)
-        await trio.lowlevel.checkpoint()
-        await self._play(life.next_answer(), emit)
-
-    async def _play(self, answer: Any, emit: Any) -> None:
-        kind = answer[0]
-        if kind == "slow":
-            await emit(BlockStart(0, "text"))
-            await emit(TextDelta(0, "slow"))
-            await trio.sleep(answer[1])
-            await self._play(answer[2], emit)
-        elif kind == "error":
-            if answer[2]:
-                await emit(BlockStart(0, "text"))
-                await emit(TextDelta(0, "half"))
-            raise ModelError(answer[1], "simulated")
-        elif kind == "raise":
-            raise Simulated("simulated")
-        else:
-            for chunk in say(answer) if kind == "say" else call(answer):
-                await emit(chunk)
-
-
-def encode(request: ModelRequest) -> bytes:
-    return orjson.dumps([request.system, request.messages, [t.name for t in request.tools]])
-
-
-def say(answer: Any) -> list[Chunk]:
-    half = len(answer[1]) // 2
-    return [
-        BlockStart(0, "text"),
-        TextDelta(0, answer[1][:half]),
-        TextDelta(0, answer[1][half:]),
-        BlockEnd(0),
-        Usage({"input": 10, "output": 2}),
-        Finish(answer[2]),
-    ]
-
-
-def call(answer: Any) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    if answer[2]:
-        chunks = [BlockStart(0, "text"), TextDelta(0, "let me see")]
-    for i, (name, seconds, what) in enumerate(answer[1], 1):
-        raw = json.dumps({"s": seconds, "what": what})
-        chunks += [BlockStart(i, "tool-call", id=f"p{i}", name=name), ToolCallDelta(i, raw)]
-    return [*chunks, Usage({"input": 10, "output": 5}), Finish("tool-calls")]
-
-
-class Models:
-    def __init__(self, life: Life) -> None:
-        self._adapter = Model(life)
-
-    def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
-        policy = RetryPolicy(quick=2, first=0.1)
-        return PreparedCall(route=route, adapter=self._adapter, model="m", retry=policy, window=100_000)
-
-    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
-        return Choice("scripted", "a plan")
-
-    def adapter_name(self, ref: str) -> str:
-        return "scripted"
-
-
-# --- tools and a plugin ----------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Tool:
-    name: str
-    read_only: bool = False
-    description: str = "simulated"
-    schema: dict[str, Any] = attrs.field(factory=lambda: {"type": "object"})
-
-    def describe(self, args: dict[str, Any]) -> str:
-        return f"{self.name} {args.get('what', '')}"
-
-    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        await trio.sleep(args["s"]) if args["s"] else await trio.lowlevel.checkpoint()
-        return OUTPUTS.get(self.name, _done)(args)
-
-
-def _done(args: dict[str, Any]) -> ToolOutput:
-    return text_output(f"done {args['what']}")
-
-
-def _fail(args: dict[str, Any]) -> ToolOutput:
-    raise Simulated("simulated")
-
-
-OUTPUTS: dict[str, Callable[[dict[str, Any]], ToolOutput]] = {
-    "fail": _fail,
-    "tell": lambda args: ToolOutput([{"type": "text", "text": "told"}], inject=(f"note {args['what']}",)),
-    "todo": lambda args: ToolOutput(
-        [{"type": "text", "text": "noted"}],
-        events=(("todo/write", {"items": [{"text": args["what"], "status": "pending"}]}),),
-    ),
-    "nothing": lambda args: ToolOutput([]),
-}
-TOOLS = tuple(Tool(name, name == "look") for name in ("work", "look", "fail", "tell", "todo", "nothing"))
-
-
-class SimTools(Tools):
-    """Bodies run in place, without threads; what begins is noted."""
-
-    life: Life
-
-    async def execute(self, call: Call, ctx: ToolContext) -> ToolOutput:
-        tool = self.get(call.name)
-        assert tool is not None
-        here = (ctx.session, call.id)
-        self.life.note_began(here)
-        try:
-            return await tool.run(json.loads(call.arguments), ctx)
-        except Simulated as error:
-            return failure(f"{call.name}: {error}", "TOOL_FAILED")
-        finally:
-            self.life.running.discard(here)
-
-
-class Plugin:
-    name = "judge"
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-
-    async def pre_step(self, proposal: PreStep) -> PreStep | Reject | Defer:
-        kind, seconds = self._life.next_verdict()
-        await trio.sleep(seconds) if kind == "hang" else await trio.lowlevel.checkpoint()
-        messages = proposal.messages
-        if kind == "raise":
-            raise Simulated("simulated")
-        if kind == "reject":
-            return Reject("no")
-        if kind == "reject one" and messages:
-            return Reject("not this", (messages[-1]["id"],))
-        if kind == "defer":
-            return Defer("later", seconds)
-        if kind == "add":
-            extra = {"role": "user", "content": [{"type": "text", "text": "from the plugin"}], "created": 0,
-                     "source": {"kind": "plugin"}, "wake": False, "verb": "inject"}  # fmt: skip
-            return attrs.evolve(proposal, messages=(*messages, extra))
-        if kind == "drop" and messages:
-            return attrs.evolve(proposal, messages=messages[1:])
-        return proposal
-
-
-class Outside:
-    async def instructions(self, directory: Path) -> list[tuple[str, str]]:
-        await trio.lowlevel.checkpoint()
-        return []
-
-    async def git(self, directory: Path) -> None:
-        await trio.lowlevel.checkpoint()
+def kind_of_death(how: dict[str, Any]) -> str:
+    return f"death: power cut, {how['survivor']}" if how.get("survivor") else "death: kill"
 
 
 # --- a life ----------------------------------------------------------------------------------------
@@ -291,7 +128,7 @@ class SimRegistry(Registry):
 class Life:
     """``after``: the disk as the next life finds it, once this one is dead."""
 
-    def __init__(self, plan: Any, past: Past, disk: MemoryDisk, clock_ms: int, number: int) -> None:
+    def __init__(self, plan: Plan, past: Past, disk: MemoryDisk, clock_ms: int, number: int) -> None:
         self.plan, self.past, self.disk, self.number = plan, past, disk, number
         self.clock_ms = clock_ms
         self.dead = False
@@ -309,6 +146,7 @@ class Life:
         self.store.reserve = Reserve(disk, STATE / "reserve", RESERVE)
         self.registry: SimRegistry
         disk.pause = self._pause
+        disk.before(self._before)
 
     async def _pause(self) -> None:
         if self.pauses:
@@ -324,16 +162,30 @@ class Life:
     def die_in(self, args: dict[str, Any] | None) -> None:
         """Before the so-many-th disk call from now: a power cut, or a kill if no survivor is named."""
         self._death = dict(args) if args else None
-        self.disk.before(self._before if args else None)
 
     def _before(self, name: str, path: str) -> None:
-        if self._death is None or self.dead:
+        if self.dead:
+            return
+        past = self.past
+        past.calls += 1
+        if past.branches and past.branches[0].call <= past.calls:
+            self._bud(past.branches.popleft())
+        if self._death is None:
             return
         if self._death["calls"] > 0:
             self._death["calls"] -= 1
             return
         if "survivor" in self._death or not self._lied_to():
+            past.count(f"died before: {name}")
             self.die()
+
+    def _bud(self, branch: Branch) -> None:
+        if "survivor" not in branch.death and self._lied_to():
+            return
+        past, clock_ms = self.past.copy(), self.clock_ms + round(trio.current_time() * 1000)
+        past.count(kind_of_death(branch.death))
+        disk = dead_disk(self.disk, branch.death)
+        self.past.buds.append(Bud(branch, past, disk, clock_ms + BOOT_MS, self.number + 1))
 
     def _lied_to(self) -> bool:
         """Whether the page cache shows what a failed sync has lost, and nobody has cut it away yet.
@@ -348,14 +200,18 @@ class Life:
         if self.dead:
             return
         how = self._death or {}
-        name = how.get("survivor")
-        self.after = self.disk.crash(survivor(name, how["chance"])) if name else clone(self.disk)
-        self.past.count(f"death: {'power cut, ' + name if name else 'kill'}")
+        self.after = dead_disk(self.disk, how)
+        self.past.count(kind_of_death(how))
         self.dead = True
         self.disk.before(None)
         self.died.set()
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
+
+    def calm(self) -> None:
+        """The disk is good from now on."""
+        self.disk.calls.faults = []
+        self.disk.limit()
 
     # --- living
 
@@ -487,10 +343,6 @@ class Life:
 
 def log_lines(disk: MemoryDisk, path: Path) -> list[bytes]:
     return disk.peek(path).splitlines(keepends=True)
-
-
-def sha256(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
 
 
 _SOON = tuple(

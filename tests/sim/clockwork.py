@@ -1,0 +1,71 @@
+"""Nothing but the seed decides, and nothing waits for the machine.
+
+Trio's scheduler is made deterministic, its clock virtual, and its wait for the outside world, in which
+nothing ever happens, left out: that alone is a tenth of a history's time. One run of Trio plays a history
+and all its branches; `start_again` puts clock and dice back between them, so that each can be played alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import trio
+from trio._core import _run as trio_run
+from trio.testing import MockClock
+
+from dshd.driver import step
+from dshd.log import repair
+
+LOOK_OUTSIDE = 256  # rounds of the scheduler between two looks, for a Ctrl-C
+
+
+class Still(trio_run.TheIOManager):  # type: ignore[misc,name-defined]
+    """Sees events of the outside world only now and then."""
+
+    _rounds = 0
+
+    def get_events(self, timeout: float) -> Any:
+        self._rounds += 1
+        return super().get_events(0) if self._rounds % LOOK_OUTSIDE == 0 else []
+
+
+def _time(clock: MockClock) -> float:
+    return clock._virtual_base
+
+
+def _jump(clock: MockClock) -> None:
+    """To the next deadline, if there is one."""
+    deadline = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
+    if clock._virtual_base < deadline < float("inf"):
+        clock._virtual_base = deadline
+
+
+@contextlib.contextmanager
+def deterministic(now_ms: int) -> Iterator[MockClock]:
+    """The clock to give to `trio.run`; the wall clock of a repair stands at ``now_ms``."""
+    dice = trio_run._r.getstate()
+    patches = (
+        mock.patch.object(trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
+        mock.patch.object(trio_run, "TheIOManager", Still),
+        mock.patch.object(MockClock, "current_time", _time),
+        mock.patch.object(MockClock, "_autojump", _jump),
+        mock.patch.object(step, "time", types.SimpleNamespace(monotonic=trio.current_time)),
+        mock.patch.object(repair, "time", types.SimpleNamespace(time_ns=lambda: now_ms * 10**6)),
+    )
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        try:
+            yield MockClock(autojump_threshold=0)
+        finally:
+            trio_run._r.setstate(dice)
+
+
+def start_again(clock: MockClock, seed: object) -> None:
+    """As at the first instant. Nothing may wait for a time."""
+    clock._virtual_base = 0.0
+    trio_run._r.seed(str(seed))
