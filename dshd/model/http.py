@@ -1,68 +1,35 @@
-"""The one HTTP client of the daemon, and the only module that knows httpx.
+"""The one HTTP client of the daemon: what it is asked for, and which way a request goes.
 
-httpx is imported with the first call, not with the daemon: it costs a tenth of a second and megabytes.
-
-A response is taken as raw bytes, as httpcore gives them; what they mean is the adapter's. Silence is
-limited (``idle_timeout`` between any two reads, so comments count), total time is not. Every failure
-comes out as a `ModelError`.
-
-Leaving a response early is the delicate part. httpx and httpcore read through nested async generators;
-one dropped while suspended is finalised by the garbage collector, after its connection's scope is gone.
-So a response that isn't read to its end is left by one more read in a cancelled scope: the `Cancelled`
-unwinds the generators from the inside out, and the connection leaves the pool with them.
+Near servers are reached by `direct`, all others by `far`; see `transport` for what both keep to. Both are
+imported with the first call that needs them.
 """
 
 from __future__ import annotations
 
-import logging
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import attrs
 import orjson
 import trio
 
-from dshd import __version__
 from dshd.model.errors import ModelError
+from dshd.model.transport import Head, Outgoing, Receiver, Transport, place
 
-if TYPE_CHECKING:
-    import httpx
-
-CONNECT_TIMEOUT = 30.0
-LINGER = 0.1  # s given to a server to end a response of which everything is known, to keep the connection
 CLOSING = 5.0  # s given to calls in flight to notice that they are over
 MAX_BODY = 16 * 1024 * 1024
-USER_AGENT = f"dshd/{__version__}"
-
-
-@attrs.frozen
-class Head:
-    """``headers`` with lower-case names; of repeated ones the values are joined by ", "."""
-
-    status: int
-    headers: Mapping[str, str]
-
-
-class Receiver(Protocol):
-    """What takes a response. Exceptions pass through."""
-
-    def head(self, head: Head) -> None:
-        """Called once, first."""
-        ...
-
-    async def data(self, data: bytes) -> bool:
-        """Called for each piece; True = nothing more is needed."""
-        ...
+PROXIES = frozenset({"http_proxy", "all_proxy"})  # of plain HTTP; httpx knows what they exempt
 
 
 class Http:
-    """Use `post` and `get_json`, then `aclose`. One per daemon."""
+    """Use `post` and `get_json`, then `aclose`. One per daemon. ``direct``: whether near servers are
+    reached without httpx."""
 
-    def __init__(self) -> None:
-        self._client: httpx.AsyncClient | None = None
+    def __init__(self, *, direct: bool = True) -> None:
+        self._direct_allowed = direct and not any(
+            name.lower() in PROXIES and value for name, value in os.environ.items()
+        )
+        self._transports: dict[str, Transport] = {}
         self._scopes: set[trio.CancelScope] = set()  # of calls in flight
         self._left = trio.Event()  # set while there are none
         self._left.set()
@@ -81,17 +48,16 @@ class Http:
 
         *Cancellation*: at any point. The connection is closed and nothing of it stays in the pool.
         """
-        await self._in_scope(lambda: self._exchange("POST", url, headers, body, receiver, idle_timeout))
+        await self._exchange(Outgoing("POST", url, headers, body, idle_timeout), receiver)
 
     async def get_json(self, url: str, *, headers: Mapping[str, str], timeout: float) -> Any:  # noqa: ASYNC109
         """A small JSON document, in ``timeout`` s altogether."""
-        return await self._json("GET", url, headers, b"", timeout)
+        return await self._json(Outgoing("GET", url, headers, b"", timeout))
 
     async def post_json(self, url: str, data: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
         """The answer to a small JSON document, in ``timeout`` s altogether."""
-        return await self._json(
-            "POST", url, {"content-type": "application/json"}, orjson.dumps(data), timeout
-        )
+        headers = {"content-type": "application/json"}
+        return await self._json(Outgoing("POST", url, headers, orjson.dumps(data), timeout))
 
     async def aclose(self) -> None:
         """Close all connections. Calls in flight end with `ModelError` ``ABORTED``; none may follow.
@@ -104,27 +70,25 @@ class Http:
                 scope.cancel()
             with trio.move_on_after(CLOSING):
                 await self._left.wait()
-            if self._client is not None:
-                await self._client.aclose()
-                self._client = None
+            for transport in self._transports.values():
+                await transport.aclose()
+            self._transports.clear()
 
-    async def _json(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, limit: float
-    ) -> Any:
-        whole = _Whole()
+    async def _json(self, request: Outgoing) -> Any:
+        whole, limit = _Whole(), request.idle
         with trio.move_on_after(limit) as scope:
-            await self._in_scope(lambda: self._exchange(method, url, headers, body, whole, limit))
+            await self._exchange(request, whole)
         if scope.cancelled_caught:
-            raise ModelError("TIMEOUT", f"{place(url)} did not answer within {limit:g} s")
-        return whole.parsed(url)
+            raise ModelError("TIMEOUT", f"{place(request.url)} did not answer within {limit:g} s")
+        return whole.parsed(request.url)
 
-    async def _in_scope(self, exchange: Callable[[], Awaitable[None]]) -> None:
+    async def _exchange(self, request: Outgoing, receiver: Receiver) -> None:
         """Runs under a scope that `aclose` can cancel."""
         with trio.CancelScope() as scope:
             self._enter(scope)
             try:
                 if not self._closed:
-                    return await exchange()
+                    return await self._way(request.url).exchange(request, receiver)
             finally:
                 self._leave(scope)
         raise ModelError("ABORTED", "the daemon has closed its connections")
@@ -139,135 +103,22 @@ class Http:
         if not self._scopes:
             self._left.set()
 
-    async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, receiver: Receiver, idle: float
-    ) -> None:
-        import httpx
+    # -- which way
 
-        started = False
-        timeout = httpx.Timeout(idle, connect=min(idle, CONNECT_TIMEOUT))
-        try:
-            client = self._open()
-            request = client.build_request(
-                method, url, headers=_with_ours(headers), content=body, timeout=timeout
-            )
-            response = await client.send(request, stream=True)
-            try:
-                started = True
-                receiver.head(Head(response.status_code, dict(response.headers)))
-                await _pump(_bytes_of(response), receiver, _acknowledger(response))
-            finally:
-                with trio.CancelScope(shield=True):
-                    await response.aclose()
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise transport_error(error, url, idle, started=started) from error
+    def _way(self, url: str) -> Transport:
+        if self._direct_allowed:
+            from dshd.model import direct
 
-    def _open(self) -> httpx.AsyncClient:
-        import httpx
+            if direct.where(url) is not None:
+                return self._transport("direct", direct.Direct)
+        from dshd.model.far import Far
 
-        if self._client is None:
-            for name in (
-                "httpx",
-                "httpcore",
-            ):  # at lower levels they log addresses and headers, keys included
-                logging.getLogger(name).setLevel(logging.WARNING)
-            # No limit on connections: how many calls run at once is the driver's to say, and a pool that
-            # blocks would look like a slow provider.
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=60)
-            self._client = httpx.AsyncClient(limits=limits, follow_redirects=False)
-        return self._client
+        return self._transport("far", Far)
 
-
-def _with_ours(headers: Mapping[str, str]) -> dict[str, str]:
-    # identity: a compressed stream would be held back by the compressor's buffers
-    return {"user-agent": USER_AGENT, "accept-encoding": "identity", **headers}
-
-
-def _bytes_of(response: httpx.Response) -> AsyncIterator[bytes]:
-    encoded = response.headers.get("content-encoding", "identity").lower() != "identity"
-    return (response.aiter_bytes() if encoded else response.aiter_raw()).__aiter__()
-
-
-def _acknowledger(response: httpx.Response) -> Callable[[], None]:
-    """What sends the TCP acknowledgement that the kernel would hold back for 40 ms.
-
-    Many small servers write each event by itself with Nagle's algorithm on, so each waits for the
-    acknowledgement of the one before. The kernel forgets the wish, so it is made anew for each read.
-    """
-    stream = response.extensions.get("network_stream")
-    sock = stream.get_extra_info("socket") if stream is not None else None
-    option = getattr(socket, "TCP_QUICKACK", None)  # Linux
-    if sock is None or option is None or sock.family == socket.AF_UNIX:
-        return lambda: None
-    return lambda: sock.setsockopt(socket.IPPROTO_TCP, option, 1)
-
-
-async def _pump(source: AsyncIterator[bytes], receiver: Receiver, acknowledge: Callable[[], None]) -> None:
-    ended = False
-    try:
-        while True:
-            try:
-                with suppress(OSError, ValueError):  # the connection may be gone; the read says how
-                    acknowledge()
-                data = await source.__anext__()
-            except StopAsyncIteration:
-                ended = True
-                return
-            except BaseException:
-                ended = True
-                raise
-            if await receiver.data(data):
-                ended = await _linger(source)
-                return
-    finally:
-        if not ended:
-            with trio.move_on_after(0, shield=True):
-                await _read_out(source)
-
-
-async def _linger(source: AsyncIterator[bytes]) -> bool:
-    """Read what little is left, so that the connection can be used again. True: at the end."""
-    with trio.move_on_after(LINGER):
-        await _read_out(source)
-    return True  # a cancelled read has unwound it
-
-
-async def _read_out(source: AsyncIterator[bytes]) -> None:
-    """Read on to the end, or until the scope's cancellation arrives; see the module's docstring."""
-    with suppress(Exception):  # the end, or an error: nobody wants what is left
-        while True:
-            await source.__anext__()
-
-
-def place(url: str) -> str:
-    """Host and port of ``url``, for messages: never its user, password, or query."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "an address that is none"
-    return f"{parts.hostname or parts.path}{port}"
-
-
-def transport_error(error: Exception, url: str, idle: float, *, started: bool) -> ModelError:
-    """What a failure below HTTP is to the retry policy. ``started``: a response had begun."""
-    import httpx
-
-    where = place(url)
-    why = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, httpx.ConnectTimeout | httpx.ConnectError):
-        return ModelError("TRANSPORT", f"can't connect to {where}: {why}")
-    if isinstance(error, httpx.TimeoutException):
-        return ModelError("TIMEOUT", f"{where} has said nothing for {idle:g} s")
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return ModelError("INVALID_REQUEST", f"the request to {where} can't be sent: {why}")
-    if isinstance(error, httpx.DecodingError):
-        return ModelError("MALFORMED_RESPONSE", f"{where} sent a response that can't be decoded: {why}")
-    if started:
-        return ModelError(
-            "STREAM_CLOSED", f"{where} dropped the connection in the middle of its answer: {why}"
-        )
-    return ModelError("TRANSPORT", f"{where} dropped the connection: {why}")
+    def _transport(self, name: str, make: Callable[[], Transport]) -> Transport:
+        if name not in self._transports:
+            self._transports[name] = make()
+        return self._transports[name]
 
 
 class _Whole:

@@ -14,12 +14,13 @@ from dshd.model.adapter import Adapter, PreparedCall
 from dshd.model.credentials import Credentials
 from dshd.model.discovery import first_model, ollama_with_tools
 from dshd.model.errors import ModelError
-from dshd.model.http import Http, place
+from dshd.model.http import Http
 from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile, profile_for
 from dshd.model.rehearsal import Rehearsal
 from dshd.model.request import ModelRequest
 from dshd.model.routes import Ask, Choice, Route, choose_route, find, moved, rehearsal_or_nothing, table_of
+from dshd.model.transport import place
 
 
 class Models:

@@ -44,9 +44,10 @@ from dshd.model.chunks import (
 )
 from dshd.model.errors import ModelError
 from dshd.model.failures import broke_off, refused
-from dshd.model.http import MAX_BODY, Head, Http, place
+from dshd.model.http import MAX_BODY, Http
 from dshd.model.openai_request import encode
 from dshd.model.request import ModelRequest
+from dshd.model.transport import Head, place
 
 MAX_NOISE = 100  # lines that aren't JSON, before the stream is given up
 
