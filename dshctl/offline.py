@@ -20,7 +20,7 @@ from dshd.log.disk import Disk, RealDisk, explained
 from dshd.log.store import Store
 from dshd.session import opening, views
 from dshd.session.archive import Lost
-from dshd.session.registry import VIEW, view_from_log
+from dshd.session.listing import VIEW, view_from_log
 
 if TYPE_CHECKING:
     from dshctl.base import Cli

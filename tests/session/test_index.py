@@ -9,7 +9,7 @@ import trio
 
 from dshd.log.memory import MemoryDisk
 from dshd.session import index
-from dshd.session.registry import VIEW
+from dshd.session.listing import VIEW
 from tests.session.rig import STATE, World, followup, say, settled
 
 

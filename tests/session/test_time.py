@@ -256,7 +256,8 @@ async def test_a_message_that_would_expire_before_it_is_due_is_refused() -> None
 async def test_a_receipt_warns_if_nothing_keeps_the_daemon_until_then(word: str | None) -> None:
     world = World()
     async with world.run():
-        world.registry._around = _with(world.registry._around, word)
+        loader = world.registry._loader
+        loader.around = _with(loader.around, word)
         session = await world.session()
         assert (await followup(session, "later", in_=60.0))["warning"] == word
         assert (await followup(session, "held", hold=True))["warning"] is None

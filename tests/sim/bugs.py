@@ -24,7 +24,7 @@ from dshd.session import closing, inbox, queueing, sending, state
 from dshd.session.events import splice
 from dshd.session.layer import Table
 from dshd.session.ledger import Ledger
-from dshd.session.registry import Registry
+from dshd.session.loader import Loader
 from tests.sim.plan import make
 from tests.sim.play import play
 
@@ -121,15 +121,15 @@ def latch_dropped() -> Patches:
 
 
 def _on_load(change: Callable[[Any], None]) -> Any:
-    load = Registry._load
+    load = Loader._load
 
-    async def changed(self: Registry, id: str) -> Any:
+    async def changed(self: Loader, id: str) -> Any:
         session = await load(self, id)
         if session.ledger is not None:
             change(session.ledger.state)
         return session
 
-    return mock.patch.object(Registry, "_load", changed)
+    return mock.patch.object(Loader, "_load", changed)
 
 
 def key_forgotten() -> Patches:

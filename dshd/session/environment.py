@@ -1,0 +1,54 @@
+"""What a session's tools run with: its environment, and the secrets that ``--env`` named.
+
+Secrets are kept beside the log (``env.json``), never in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dshd import paths
+from dshd.log.store import Store
+from dshd.session.state import State
+
+SECRETS: Final = "env.json"
+
+
+def parted(env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What the log may say, and the secrets."""
+    secrets = {k: v for k, v in env.items() if paths.looks_secret(k)}
+    return {k: v for k, v in env.items() if k not in secrets}, secrets
+
+
+def file(secrets: Mapping[str, str]) -> dict[str, bytes]:
+    """``{name: content}`` of what goes beside the log; nothing for no secrets."""
+    return {SECRETS: json.dumps(dict(secrets)).encode()} if secrets else {}
+
+
+class Environments:
+    """Those of the loaded sessions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._secrets: dict[str, dict[str, str]] = {}
+
+    def of(self, state: State) -> dict[str, str]:
+        env = dict(state.settings.get("env") or {})
+        env.update({k[4:]: v for k, v in state.settings.items() if k.startswith("env.") and v is not None})
+        return {**env, **self._secrets.get(state.id, {})}
+
+    def read(self, id: str) -> dict[str, str]:
+        """A session's secrets as they are on disk; blocking."""
+        try:
+            found: Any = json.loads(self._store.disk.read_bytes(self._store.session_dir(id) / SECRETS))
+            return dict(found)
+        except (OSError, ValueError):
+            return {}
+
+    def know(self, id: str, secrets: dict[str, str]) -> None:
+        self._secrets[id] = secrets
+
+    def forget(self, id: str) -> None:
+        self._secrets.pop(id, None)

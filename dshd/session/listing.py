@@ -1,0 +1,162 @@
+"""Which sessions there are, and what is known of each without loading it.
+
+What `ls` and name resolution need of a session that isn't loaded comes from one file for all (`index`),
+else from ``view.json`` beside its log, each believed only if it fits the log's size; else the log is
+folded. Of a loaded one it is asked of the session.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+import trio
+
+from dshd import wire
+from dshd.errors import DshError
+from dshd.log.disk import Disk
+from dshd.log.store import Store
+from dshd.session import index, opening, views
+from dshd.session.hops import Hops
+from dshd.session.index import Index
+from dshd.session.session import Session
+from dshd.session.state import State
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+T = TypeVar("T")
+
+VIEW: Final = "view.json"
+AT_ONCE: Final = 64  # views that are read in one hop
+
+
+class Listing:
+    """``loaded``: the sessions that are, kept up by their loader; it tells what leaves (`left`, `gone`)."""
+
+    def __init__(self, store: Store, hops: Hops, loaded: Mapping[str, Session]) -> None:
+        self._store = store
+        self._hops = hops
+        self._loaded = loaded
+        self._views = Index()
+        self._listed: set[str] = set()  # on disk at the start, and not deleted since
+        self._saving = trio.Lock()
+        self._read = trio.Event()
+
+    # --- asking
+
+    async def rows(self) -> list[wire.SessionRow]:
+        """What `wire.resolve` chooses from."""
+        await self._read.wait()
+        loaded = {id: session.row() for id, session in self._loaded.items()}
+        return list({**dict(self._views.rows()), **loaded}.values())
+
+    async def views(self, all: bool) -> list[Json]:
+        """``session`` objects, newest activity first."""
+        await self._read.wait()
+        views = [v for v in self.known() if all or v["state"] != "closed"]
+        return sorted(views, key=lambda v: -(v["active_at"] or 0))
+
+    def known(self) -> list[Json]:
+        """``session`` objects of all that have been read by now."""
+        loaded = {id: session.show() for id, session in self._loaded.items()}
+        return list({**dict(self._views.views()), **loaded}.values())
+
+    def loaded_as(self, ref: str) -> str | None:
+        """Without looking at all sessions: an open one of this name is the only one, and a name
+        goes before an id."""
+        named = (id for id, s in self._loaded.items() if s.state.name == ref and not s.state.closed)
+        return next(named, ref if ref in self._loaded and not wire.MESSAGE_ID.match(ref) else None)
+
+    # --- reading
+
+    async def read(self, ids: set[str]) -> None:
+        """Those that were on disk at the start: first what the index knows, then each of the others."""
+        store, self._listed = self._store, ids
+        read = partial(index.read, store.disk, store.state, store.sessions, set(ids))
+        for view in await self._hops.read(read):
+            self._note(view["id"], view)
+        missing = [id for id in sorted(ids) if id not in self._loaded and id not in self._views]
+        for some in batched(missing, AT_ONCE):
+            for id, view in await self._hops.read(partial(self._views_of, some)):
+                self._note(id, view)
+        self._read.set()
+        if missing:
+            await self._save()
+
+    def _note(self, id: str, view: Json) -> None:
+        """A view that was read, unless something became of the session meanwhile."""
+        if id in self._listed and id not in self._loaded and id not in self._views:
+            self._views.put({**view, "id": id})
+
+    def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
+        return [(id, self._view_of(id)) for id in ids]
+
+    def _view_of(self, id: str) -> Json:
+        disk, path = self._store.disk, self._store.log_path(id)
+        try:
+            size = disk.stat(path).size
+            view = json.loads(disk.read_bytes(path.with_name(VIEW)))
+            if view.pop("size") == size and view["type"] == "session":
+                return dict(view)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        return view_from_log(disk, path)
+
+    # --- keeping up
+
+    def left(self, session: Session) -> None:
+        """It leaves memory."""
+        self._views.put({**session.show(), "id": session.id})
+
+    def gone(self, id: str) -> None:
+        """It is deleted."""
+        self._views.pop(id)
+        self._listed.discard(id)
+
+    async def save(self) -> None:
+        """Write the index, if all has been read."""
+        if self._read.is_set():
+            await self._save()
+
+    async def _save(self) -> None:
+        store = self._store
+        lines = {view["id"]: orjson.dumps(view) for view in self.known()}
+        try:
+            async with self._saving:
+                await self._hops.read(lambda: index.write(store.disk, store.state, lines.values()))
+        except OSError as error:
+            log.warning("%s was not written: %s", index.NAME, error)
+
+    async def save_view(self, session: Session) -> None:
+        """Write the view beside a session's log."""
+        if session.ledger is None or session.broken is not None:
+            return
+        disk, view = self._store.disk, {**session.show(), "size": session.size}
+        path = self._store.session_dir(session.id) / VIEW
+        try:
+            async with self._saving:
+                await self._hops.read(lambda: disk.write_atomic(path, json.dumps(view).encode()))
+        except OSError as error:
+            log.warning("session %s: %s was not written: %s", session.id, VIEW, error)
+
+
+def batched(items: list[T], size: int) -> Iterator[list[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def view_from_log(disk: Disk, path: Path) -> Json:
+    """A session's view by folding its log; of one that can't be read, what its directory says."""
+    id = path.parent.name
+    try:
+        found = opening.glance(disk, path)
+    except DshError as error:
+        log.warning("session %s can't be read: %s", id, error)
+        return {**views.session(State(), broken="damaged"), "id": id, "name": id}
+    word = found.broken.word if found.broken else None
+    view = views.session(found.state, size=found.opened.size, broken=word)
+    return view if view["id"] else {**view, "id": id, "name": id, "state": "damaged"}
