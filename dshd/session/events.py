@@ -26,6 +26,7 @@ Block = Mapping[str, Any]
 
 _TYPES: Final = (
     "session/header session/changed session/closed session/reopened session/opened",
+    "session/forked session/imported",
     "inbox/spliced driver/woken turn/start turn/end step/start step/rejected step/end",
     "user/message assistant/chunk assistant/message tool/call tool/result",
     "request/header request/context request/sent llm/retry",

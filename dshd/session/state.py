@@ -261,6 +261,23 @@ def _opened(state: State, event: Event) -> None:
         state.repaired, state.doubted = False, ()
 
 
+def _forked(state: State, event: Event) -> None:
+    """Behind what was copied: it is history here, and owes, costs and holds back nothing."""
+    if state.turn is not None or state.pending:
+        raise KeyError("a fork that is neither idle nor empty")
+    state.title, state.spent, state.crashes = event.data["title"], {}, 0
+    state.parked = state.resume = state.retry = None
+
+
+def _imported(state: State, event: Event) -> None:
+    """Nothing that was on its way elsewhere goes on here before somebody says so."""
+    if state.turn is not None:
+        raise KeyError(f"turn {state.turn.number} is still open")
+    state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
+    state.resume = state.retry = None
+    state.woken, state.crashes = False, 0
+
+
 # --- inbox ---------------------------------------------------------------------------------------
 
 
@@ -475,6 +492,7 @@ def _user_message(state: State, event: Event) -> None:
         "entered", at=event.time, seq=event.seq, turn=data["turn"], step=data["step"],
         message=message, attempts=(*receipt.attempts, data["turn"]),
     )  # fmt: skip
+    _attached(state, message)
     if message.source.get("via") == "context":
         state.snapshot = message.text
     state.turn = evolve(
@@ -611,6 +629,8 @@ _FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
     "session/closed": _closed,
     "session/reopened": _reopened,
     "session/opened": _opened,
+    "session/forked": _forked,
+    "session/imported": _imported,
     "inbox/spliced": _spliced,
     "driver/woken": _woken,
     "turn/start": _turn_start,
