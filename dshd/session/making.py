@@ -29,15 +29,15 @@ class Maker:
         self._services = services
 
     async def make(
-        self, p: wire.CreateParams, rows: Iterable[wire.SessionRow], choice: Choice, peer: Peer
-    ) -> tuple[str, Json | None]:
-        """Its id, and its first message's receipt. ``rows``: the sessions that there are.
+        self, id: str, p: wire.CreateParams, rows: Iterable[wire.SessionRow], choice: Choice, peer: Peer
+    ) -> Json | None:
+        """Its first message's receipt. ``rows``: the sessions that there are.
 
         Durability: on return the session's directory, its log and the message are on disk.
         Raises `Invalid`, `NotFound` (no such directory), `Conflict` (the name is taken).
         """
-        header = await self._header(p, list(rows), choice)
-        id = str(header["id"])
+        taken = [row.name for row in rows if row.name and row.state != "closed"]
+        header = {"version": VERSION, "id": id, **await self._header(p, taken, choice)}
         s = Scratch(State(), self._services.now(), -1)
         s.emit("session/header", {k: v for k, v in header.items() if v is not None})
         receipt, attached = _first_message(s, p, peer)
@@ -50,19 +50,16 @@ class Maker:
             self._store.create(id, b"".join(s.lines), files)
 
         await self._hops.write(write)
-        return id, receipt and {**receipt, "created": True, "turn": 1}
+        return receipt and {**receipt, "created": True, "turn": 1}
 
-    async def _header(self, p: wire.CreateParams, rows: list[wire.SessionRow], choice: Choice) -> Json:
+    async def _header(self, p: wire.CreateParams, taken: list[str], choice: Choice) -> Json:
         config = self._services.config()
         if not os.path.isabs(p.dir):
             raise Invalid("expected an absolute path @ $.dir")
         if not await self._hops.read(lambda: os.path.isdir(p.dir)):
             raise NotFound(f"no directory {p.dir}", hint="dshctl new -C DIR")
-        taken = [row.name for row in rows if row.name and row.state != "closed"]
         mode = p.mode or ("read-only" if self._is_wide(p.dir) else config.sessions.mode)
         return {
-            "version": VERSION,
-            "id": _fresh_id(rows),
             "name": name_of(p, taken),
             "created": self._services.now(),
             "dir": p.dir,
@@ -88,13 +85,6 @@ class Maker:
         home = os.path.realpath(str(self._services.home or "/"))
         real = os.path.realpath(dir)
         return real == "/" or home == real or home.startswith(real.rstrip("/") + "/")
-
-
-def _fresh_id(rows: list[wire.SessionRow]) -> str:
-    taken = {row.id for row in rows}
-    while (id := wire.session_id(os.urandom(7))) in taken:
-        pass
-    return id
 
 
 def _first_message(s: Scratch, p: wire.CreateParams, peer: Peer) -> tuple[Json | None, dict[str, bytes]]:

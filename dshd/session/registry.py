@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -219,10 +220,17 @@ class Registry:
             if p.key is not None and (known := self._by_run_key(p.key)) is not None:
                 session = await self.get(known)
                 return session, await self._first_again(session, p, peer)
-            id, receipt = await self._maker.make(p, rows, choice, peer)
+            id = self._fresh_id(rows)
+            receipt = await self._maker.make(id, p, rows, choice, peer)
             session = await self.get(id)
             session.driver.poke()
             return session, receipt
+
+    def _fresh_id(self, rows: list[wire.SessionRow]) -> str:
+        taken = {row.id for row in rows}
+        while (id := wire.session_id(os.urandom(7))) in taken:
+            pass
+        return id
 
     def _by_run_key(self, key: str) -> str | None:
         return next((v["id"] for v in self._listing.known() if v.get("key") == key), None)
