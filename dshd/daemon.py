@@ -53,6 +53,7 @@ from dshd.errors import DshError, NotConfigured
 from dshd.log.disk import RealDisk
 from dshd.log.lock import StateLock
 from dshd.log.store import Store
+from dshd.log.threads import Threads
 from dshd.model.adapter import PreparedCall
 from dshd.model.errors import ModelError
 from dshd.model.models import Models
@@ -325,7 +326,7 @@ class _Life:
         self._disk = RealDisk()
         self._store = Store(self._disk, Path(daemon.places.state))
         self._spawner = Spawner(daemon._setup.handle, state_dir=Path(daemon.places.state))
-        self._hub = Hub(self._disk, self._store.log_path, self._told, limiter=trio.CapacityLimiter(READERS))
+        self._hub = Hub(self._disk, self._store.log_path, self._told, threads=Threads(READERS))
         self._registry: Registry
         self._listeners: list[Listener] = []
 
@@ -369,7 +370,7 @@ class _Life:
             on_reset=self._hub.reset,
             boot=daemon.boot,
             version=__version__,
-            limiter=trio.CapacityLimiter(WRITERS),
+            threads=Threads(WRITERS),
             what_ends_us=lambda: look_what_ends_it(self._manager),
             upkeep=Upkeep(),
         )

@@ -15,9 +15,9 @@ import trio
 from dshd import wire
 from dshd.control.access import Rights
 from dshd.control.feed import Follower, Hub, Watcher
-from dshd.control.order import InOrder
 from dshd.control.takeup import Gate
 from dshd.control.uploads import Uploads
+from dshd.order import InOrder
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer

@@ -39,9 +39,9 @@ from dshd.control.feed import KEPT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
 from dshd.control.methods import METHODS, Method
-from dshd.control.order import InOrder
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
+from dshd.order import InOrder
 from dshd.session.loading import holding
 from dshd.session.who import Peer
 from dshd.strict import Wrong, dotted, structure

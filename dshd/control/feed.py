@@ -36,10 +36,11 @@ import trio
 
 from dshd.control import jsonrpc
 from dshd.control.logfile import Line, LogFile
-from dshd.control.order import InOrder
 from dshd.errors import Conflict, NotFound
 from dshd.log.disk import Disk
+from dshd.log.threads import Threads
 from dshd.log.writer import hop
+from dshd.order import InOrder
 from dshd.wire import Position
 
 KEPT: Final = 1024 * 1024  # bytes of lines in a channel's memory, and of unsent ones per follower
@@ -156,12 +157,12 @@ class Hub:
         disk: Disk,
         path: Callable[[str], Path],
         told: Callable[[str], int | None],
-        limiter: trio.CapacityLimiter | None = None,
+        threads: Threads | None = None,
     ) -> None:
         self.disk = disk
         self.path = path
         self.told = told
-        self.limiter = limiter
+        self.threads = threads
         self._channels: dict[str, Channel] = {}
         self._watchers: dict[Watcher, None] = {}
         self._nursery: trio.Nursery | None = None
@@ -224,8 +225,8 @@ class Hub:
         return LogFile(self.disk, self.path(session))
 
     async def reading(self, work: Callable[[], Any]) -> Any:
-        """Run a blocking reader with the readers' limiter."""
-        return await hop(self.disk, work, self.limiter)
+        """Run a blocking reader in one of the readers' threads."""
+        return await hop(self.disk, work, self.threads)
 
     async def bound(self, session: str, log: LogFile) -> int | None:
         """Up to which seq the file may be told now; None: all that is good in it, which is synced."""

@@ -31,18 +31,22 @@ import trio
 from dshd.errors import Faulted, NoSpace
 from dshd.log import fault
 from dshd.log.disk import FULL, Changed, Disk, LogFile, explain
+from dshd.log.threads import Threads
+from dshd.order import InOrder
 
 T = TypeVar("T")
 
 
-async def hop(disk: Disk, work: Callable[[], T], limiter: trio.CapacityLimiter | None = None) -> T:
+async def hop(disk: Disk, work: Callable[[], T], threads: Threads | None = None) -> T:
     """Run a blocking function of this room where it belongs: in a thread, or here for a memory disk.
 
     Cancellation: can't be cancelled once it runs; a pending cancel is seen at the next checkpoint.
     """
+    if threads is not None and not disk.inline:
+        return await threads.run(work)
     with trio.CancelScope(shield=True):
         if not disk.inline:
-            return await trio.to_thread.run_sync(work, limiter=limiter)
+            return await trio.to_thread.run_sync(work)
         await disk.pause()
     return work()
 
@@ -56,7 +60,7 @@ class LogWriter:
     """
 
     def __init__(
-        self, file: LogFile, *, next_seq: int, synced: int, size: int, limiter: trio.CapacityLimiter | None
+        self, file: LogFile, *, next_seq: int, synced: int, size: int, threads: Threads | None
     ) -> None:
         self.file = file
         self.next_seq = next_seq
@@ -64,8 +68,8 @@ class LogWriter:
         self.size = size
         self.synced_size = size
         self.fault: str | None = None
-        self._limiter = limiter
-        self._lock = trio.Lock()
+        self._threads = threads
+        self._in_order = InOrder()
 
     async def append(self, data: bytes, last_seq: int, *, sync: bool) -> None:
         """Write the lines ``next_seq`` to ``last_seq``; with ``sync`` also make all lines durable.
@@ -78,9 +82,10 @@ class LogWriter:
         Durability: with ``sync``, on return everything up to ``last_seq`` is on disk. Without, the
         lines are in the page cache and readers of the file see them.
         """
-        async with self._lock:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        async with self._in_order:
             self._refuse_if_faulted()
-            await hop(self.file.disk, lambda: self._write(data, sync), self._limiter)
+            await hop(self.file.disk, lambda: self._write(data, sync), self._threads)
             self.size += len(data)
             self.next_seq = last_seq + 1
             if sync:
@@ -89,14 +94,15 @@ class LogWriter:
     @property
     def rests(self) -> bool:
         """Nothing is being written, and all that was is durable."""
-        return self.size == self.synced_size and not self._lock.locked()
+        return self.size == self.synced_size and not self._in_order.busy
 
     async def sync(self) -> None:
         """Make durable what was appended without. Failure, cancellation as for `append`."""
-        async with self._lock:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        async with self._in_order:
             self._refuse_if_faulted()
             if self.size > self.synced_size:
-                await hop(self.file.disk, lambda: self._write(b"", True), self._limiter)
+                await hop(self.file.disk, lambda: self._write(b"", True), self._threads)
                 self._all_synced()
 
     def close(self) -> None:

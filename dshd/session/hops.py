@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import trio
-
 from dshd.log.disk import Disk
+from dshd.log.threads import Threads
 from dshd.log.writer import hop
 
 T = TypeVar("T")
@@ -16,15 +15,15 @@ READERS: Final = 8  # threads that load, list and check; never the log writers'
 
 
 class Hops:
-    """``limiter`` is that of the log writers."""
+    """``threads`` are the log writers'."""
 
-    def __init__(self, disk: Disk, limiter: trio.CapacityLimiter) -> None:
-        self.limiter = limiter
+    def __init__(self, disk: Disk, threads: Threads | None) -> None:
+        self.threads = threads
         self._disk = disk
-        self._readers = trio.CapacityLimiter(READERS)
+        self._readers = Threads(READERS)
 
     async def read(self, work: Callable[[], T]) -> T:
         return await hop(self._disk, work, self._readers)
 
     async def write(self, work: Callable[[], T]) -> T:
-        return await hop(self._disk, work, self.limiter)
+        return await hop(self._disk, work, self.threads)

@@ -91,8 +91,8 @@ class Loader:
     def _writer(self, found: opening.Loaded) -> LogWriter | None:
         if found.file is None:
             return None
-        o, limiter = found.opened, self._hops.limiter
-        return LogWriter(found.file, next_seq=o.next_seq, synced=o.synced, size=o.size, limiter=limiter)
+        o, threads = found.opened, self._hops.threads
+        return LogWriter(found.file, next_seq=o.next_seq, synced=o.synced, size=o.size, threads=threads)
 
     def _keeper(self, kept: Kept, ledger: Ledger) -> Keeper:
         refold = partial(opening.state_until, self._store.disk, kept.log)

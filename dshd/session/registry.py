@@ -27,6 +27,7 @@ from dshd.driver.port import Services
 from dshd.errors import Conflict, Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import Store
+from dshd.log.threads import Threads
 from dshd.session import loading
 from dshd.session.environment import Environments
 from dshd.session.hops import Hops
@@ -61,7 +62,7 @@ class Registry:
         on_reset: Callable[[str, int], None],
         boot: str,
         version: str,
-        limiter: trio.CapacityLimiter,
+        threads: Threads,
         what_ends_us: Callable[[], str | None] = lambda: None,
         upkeep: Upkeep | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class Registry:
         self._reserve = services.reserve
         environments = Environments(store)
         self.services = attrs.evolve(services, environment=environments.of, reserve=self._give_reserve)
-        self._hops = hops = Hops(store.disk, limiter)
+        self._hops = hops = Hops(store.disk, threads)
         self._listing = Listing(store, hops, self.loaded)
         self._naming = Naming(self._listing)
         self._maker = Maker(store, hops, self.services)

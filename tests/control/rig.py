@@ -14,6 +14,7 @@ import trio
 from dshd.control.calls import Room
 from dshd.control.connection import Connection, Socket
 from dshd.control.feed import Hub
+from dshd.log.threads import Threads
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
@@ -149,7 +150,7 @@ class Server(World):
                 on_reset=self.on_reset,
                 boot="boot",
                 version="test",
-                limiter=trio.CapacityLimiter(4),
+                threads=Threads(4),
             )
             self.room = Room(self.registry, self.hub, self.process)
             await self.registry.start()

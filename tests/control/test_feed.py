@@ -14,10 +14,10 @@ import trio.testing
 
 from dshd.control import feed
 from dshd.control.feed import Follower, Hub
-from dshd.control.order import InOrder
 from dshd.errors import Conflict, NotFound
 from dshd.log.codec import Event, crc_of, encode
 from dshd.log.memory import MemoryDisk
+from dshd.order import InOrder
 from dshd.wire import Position
 from tests.control.rig import Refused, Server
 from tests.session.rig import call, followup, inject, say, settled

@@ -22,6 +22,7 @@ import trio
 from dshd.log.codec import Event, decode, encode
 from dshd.log.disk import RealDisk
 from dshd.log.recovery import open_log
+from dshd.log.threads import Threads
 from dshd.log.writer import LogWriter
 from tests.log.kit import KNOWN, header, note
 
@@ -72,8 +73,9 @@ async def measure(directory: Path, count: int = 500) -> dict[str, float]:
     await trio.lowlevel.checkpoint()
     file, found = open_log(RealDisk(), path, KNOWN)
     assert file is not None
-    limiter = trio.CapacityLimiter(32)
-    writer = LogWriter(file, next_seq=found.next_seq, synced=found.synced, size=found.size, limiter=limiter)
+    writer = LogWriter(
+        file, next_seq=found.next_seq, synced=found.synced, size=found.size, threads=Threads(32)
+    )
     one = await appends(writer, 1, count)
     many = await appends(writer, 64, count // 10)
     writer.close()

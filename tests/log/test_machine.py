@@ -43,7 +43,7 @@ class LogMachine(RuleBasedStateMachine):
         assert loose == self.loose[: len(loose)]
         self.durable, self.loose = texts, []
         self.writer = LogWriter(
-            file, next_seq=found.next_seq, synced=found.synced, size=found.size, limiter=None
+            file, next_seq=found.next_seq, synced=found.synced, size=found.size, threads=None
         )
 
     def settled(self) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,16 +16,17 @@ from dshd.log.codec import Event, encode
 from dshd.log.disk import Disk, RealDisk
 from dshd.log.memory import MemoryDisk
 from dshd.log.recovery import open_log, reopen_copy
+from dshd.log.threads import Threads
 from dshd.log.writer import LogWriter
 from tests.log.kit import KNOWN, LOG, disk_with, header, lines, note, reopened, seqs
 
 BASE = lines(header())
 
 
-def writer_on(disk: Disk, path: Path = LOG, limiter: trio.CapacityLimiter | None = None) -> LogWriter:
+def writer_on(disk: Disk, path: Path = LOG, threads: Threads | None = None) -> LogWriter:
     file, found = open_log(disk, path, KNOWN)
     assert file is not None
-    return LogWriter(file, next_seq=found.next_seq, synced=found.synced, size=found.size, limiter=limiter)
+    return LogWriter(file, next_seq=found.next_seq, synced=found.synced, size=found.size, threads=threads)
 
 
 def next_lines(writer: LogWriter, count: int = 1, text: str = "") -> tuple[bytes, int]:
@@ -165,20 +167,22 @@ async def test_a_stalled_disk_delays_its_own_session_alone(autojump_clock: trio.
     assert slow.synced == 1
 
 
-async def test_the_kernels_disk_is_written_in_a_thread_of_the_given_limiter(tmp_path: Path) -> None:
+async def test_the_kernels_disk_is_written_in_a_thread_of_the_given_ones(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(BASE)
-    limiter = trio.CapacityLimiter(1)
-    writer = writer_on(RealDisk(), path, limiter)
+    threads, busy = Threads(1), threading.Event()
+    writer = writer_on(RealDisk(), path, threads)
     with trio.fail_after(30):
         await write(writer, 100)
         await write(writer, 100, sync=False)
         await writer.sync()
-        async with limiter, trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(threads.run, lambda: busy.wait(30))
+            await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(write, writer)
             await trio.testing.wait_all_tasks_blocked()
             assert writer.next_seq == 201
-            limiter.total_tokens = 2
+            busy.set()
     writer.close()
     assert reopened(RealDisk(), path).next_seq == 202
 

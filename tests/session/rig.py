@@ -23,6 +23,7 @@ from dshd.log.codec import Event, decode
 from dshd.log.disk import Disk
 from dshd.log.memory import MemoryDisk
 from dshd.log.store import Store
+from dshd.log.threads import Threads
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Chunk, Finish, Reason, TextDelta, ToolCallDelta, Usage
 from dshd.model.request import ModelRequest
@@ -89,7 +90,8 @@ class ScriptedModels:
 
     def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
         retry = RetryPolicy(quick=2, first=0.001)
-        return PreparedCall(route=route, adapter=self.adapter, model="m", retry=retry, window=100_000)
+        call = PreparedCall(route=route, adapter=self.adapter, model="m", retry=retry, window=100_000)
+        return call if patience is None else attrs.evolve(call, patience=patience)
 
     async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
         return Choice("scripted", "a test")
@@ -224,7 +226,7 @@ class World:
                 on_reset=lambda id, to: self.resets.append((id, to)),
                 boot="boot",
                 version="test",
-                limiter=trio.CapacityLimiter(4),
+                threads=Threads(4),
                 upkeep=self.upkeep,
             )
             await self.registry.start()

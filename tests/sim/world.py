@@ -21,6 +21,7 @@ from dshd.config import Config, Inbox, Recovery
 from dshd.driver.port import Services
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
 from dshd.log.store import Reserve, Store
+from dshd.log.threads import Threads
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
@@ -228,7 +229,7 @@ class Life:
             on_reset=self._on_reset,
             boot=f"boot{self.number}",
             version="sim",
-            limiter=trio.CapacityLimiter(4),
+            threads=Threads(4),
         )
         self.registry.past = self.past
         await self.registry.start()

@@ -19,3 +19,8 @@ class InOrder:
 
     async def __aexit__(self, *exc: object) -> None:
         self._lock.release()
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is in."""
+        return self._lock.locked()
