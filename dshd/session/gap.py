@@ -22,21 +22,36 @@ Sans-IO. `fit` is a generator: what it yields is folded before it goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
 from dshd.log.codec import Event
 from dshd.session import inbox
 from dshd.session.events import QUEUES, Message, splice
-from dshd.session.receipts import ENDED_BY_DECISION
-
-if TYPE_CHECKING:
-    from dshd.session.state import State
+from dshd.session.layer import Table
+from dshd.session.receipts import ENDED_BY_DECISION, Receipt
+from dshd.session.turns import EndedTurn, OpenTurn
 
 _IN_A_TURN: Final = ("turn/", "step/", "assistant/", "tool/")
 _ALSO: Final = ("user/message", "request/sent", "llm/retry", "abort/requested")
 _LOST: Final = {"kind": "system", "via": "repair"}
+
+
+class State(Protocol):
+    """What is looked at of a `dshd.session.state.State`."""
+
+    @property
+    def queues(self) -> inbox.Queues: ...
+
+    @property
+    def turn(self) -> OpenTurn | None: ...
+
+    @property
+    def turns(self) -> Table[int, EndedTurn]: ...
+
+    @property
+    def receipts(self) -> Table[str, Receipt]: ...
 
 
 def doubted(state: State) -> tuple[str, ...]:

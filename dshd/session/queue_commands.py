@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dshd import wire
-from dshd.session import attachments, queueing, undo, views
+from dshd.session import attachments, queueing, undoing, views
 from dshd.session.events import Queue
 from dshd.session.live import Live
 from dshd.session.state import State
@@ -55,7 +55,7 @@ async def edit(session: Live, p: wire.QueueEditParams, peer: Peer) -> Json:
 
 async def take_back(session: Live, peer: Peer) -> Json:
     ledger, by = session.guard_person(peer), peer.source()
-    taken_back = await ledger.propose(lambda s: undo.decide(s, by))
+    taken_back = await ledger.propose(lambda s: undoing.decide(s, by))
     return {
         "type": "undone",
         "exit": 0,

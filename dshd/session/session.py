@@ -9,7 +9,7 @@ the sentence that names the way out.
 | prepare, send, interrupt          | `saying`         | `sending`               |
 | abort, wake, retry                | `stopping`       | `lifecycle`, `retrying` |
 | wait                              | `waiting`        |                         |
-| the queue commands                | `queue_commands` | `queueing`, `undo`      |
+| the queue commands                | `queue_commands` | `queueing`, `undoing`   |
 | looks, settings, close and reopen | here             | `views`, `lifecycle`    |
 """
 
@@ -112,7 +112,7 @@ class Session(Live):
         return await queue_commands.edit(self, p, peer)
 
     async def queue_undo(self, peer: Peer) -> Json:
-        """Take back the newest removal; see `undo`. The messages as they are now."""
+        """Take back the newest removal; see `undoing`. The messages as they are now."""
         return await queue_commands.take_back(self, peer)
 
     # --- looking

@@ -1,4 +1,4 @@
-"""Taking back what took messages out of the inbox: the newest first, each as a whole, once.
+"""What can be undone: what took messages out of the inbox, each removal as a whole. Sans-IO.
 
 | what                        | is one removal                                            |
 |-----------------------------|-----------------------------------------------------------|
@@ -8,25 +8,14 @@
 | an abort                    | what ended before it entered; with ``--clear``, what was  |
 |                             | cleared at once and at the turn's end together            |
 
-A message comes back to the queue it was in, to where its number puts it (one at the front: behind
-the others there), without its ``expires`` and without the turn that it was meant for, or it would be
-gone again at once. The state keeps the newest `MOST` removals. Sans-IO.
+The state keeps the newest `MOST`; how one is taken back is in `undoing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
-
-from dshd.errors import Conflict, NotFound
-from dshd.session import inbox
-from dshd.session.events import Message, Queue, splice
-
-if TYPE_CHECKING:
-    from dshd.session.scratch import Scratch
-    from dshd.session.state import State
 
 MOST: Final = 1000
 CAUSES: Final = ("remove", "clear", "expire", "supersede")  # of `inbox/spliced`; also reject and abort
@@ -59,50 +48,3 @@ def noted(removals: Removals, new: Removal) -> Removals:
 
 def undone(removals: Removals, seq: int) -> Removals:
     return tuple(removal for removal in removals if removal.seq != seq)
-
-
-def decide(s: Scratch, by: Mapping[str, Any]) -> Removal:
-    """Emit the return of the newest removal. Raises `NotFound` if there is none, `Conflict` if closed."""
-    state = s.state
-    if not state.removals:
-        raise NotFound(f"{state.name}: there is nothing to undo.", hint=f"dshctl queue -s {state.name}",
-                       outcome="not-written")  # fmt: skip
-    if state.closed:
-        raise Conflict(f"not undone: session {state.name} is closed.", hint=f"dshctl reopen {state.name}",
-                       outcome="not-written")  # fmt: skip
-    newest = state.removals[-1]
-    ops = return_ops(state, newest.ids)
-    s.emit("inbox/spliced", {"cause": "undo", "by": dict(by), "of": newest.seq, "ops": ops})
-    return newest
-
-
-def return_ops(state: State, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Ops that put ended messages back, each to its own queue and place."""
-    back: dict[Queue, list[Message]] = {}
-    for id in ids:
-        receipt = state.receipts[id]
-        message = attrs.evolve(receipt.message, expires=None, if_turn=None)
-        back.setdefault(receipt.queue or "next-turn", []).append(message)
-    return [op for queue, messages in back.items() for op in _into(queue, state.queues[queue], messages)]
-
-
-def _into(queue: Queue, items: tuple[Message, ...], back: list[Message]) -> list[dict[str, Any]]:
-    if not items:
-        return [splice(queue, insert=back)]
-    there, ops = list(items), []
-    for message in back:
-        before = _place(there, message)
-        ops.append(splice(queue, insert=[message], before=before))
-        at = len(there) if before is None else [m.id for m in there].index(before)
-        there.insert(at, message)
-    return ops
-
-
-def _place(items: list[Message], message: Message) -> str | None:
-    if message.front:
-        return inbox.behind_front(tuple(items))
-    return next((m.id for m in items if not m.front and number(m.id) > number(message.id)), None)
-
-
-def number(id: str) -> int:
-    return int(id.rpartition(".")[2])
