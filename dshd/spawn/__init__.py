@@ -9,13 +9,16 @@ Three kinds of process, each watching the one above it::
 - `server` (the spawner) forks supervisors when asked to.
 - `supervisor` has the command started (`command`), collects its output (`output`), and ends the tree by
   the table in `lifecycle`. When nothing is left below, it can take the next call.
-- `protocol` is what they say, `kernel` what Linux offers, `landlock` the sandbox that needs no helper.
+- `protocol` is what they say, `kernel` what Linux offers, `tree` the processes as /proc shows them,
+  `landlock` the sandbox that needs no helper.
 
 What holds, whoever is killed: the daemon dies, and everybody sees a socket close (the spawner has a
 parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and end
-their trees; a supervisor dies, and what it ran arrives at the spawner, its subreaper, and is ended there.
-Only if daemon, spawner and supervisor are killed in one instant can something be left that is not in a
-sandbox; `orphans` finds that at the next start by a mark in its environment.
+their trees; a supervisor dies, and what it ran arrives at the spawner, its subreaper, and is ended there;
+both die, and it arrives at the daemon, a subreaper too, which sees that nobody reported and ends it (`pool`).
+Who is only stopped gets SIGCONT, and is killed if that doesn't help. Only if daemon, spawner and supervisor
+are killed in one instant can something be left that is not in a sandbox; `orphans` finds that at the next
+start by marks that it carries, unless it took pains to get rid of both.
 
 This module is imported before Trio, by the process that forks: keep it and what it imports small.
 """
@@ -37,9 +40,11 @@ class SpawnerHandle:
 
 def start() -> SpawnerHandle:
     """Fork the spawner. To be called once, from the main thread, before any thread, descriptor or event
-    loop exists, and as early as can be: the smaller the process, the faster every fork of it."""
-    from dshd.spawn import server
+    loop exists, and as early as can be: the smaller the process, the faster every fork of it. From then on
+    this process is a subreaper, so `Spawner.reap` must be called on SIGCHLD."""
+    from dshd.spawn import kernel, server
 
+    kernel.become_subreaper()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     pid = os.fork()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Sequence
 
 import trio
 
-from dshd.spawn import kernel
+from dshd.spawn import kernel, tree
 from dshd.spawn.protocol import Decoder, Frame, encode
 
 
@@ -23,12 +24,15 @@ class SpawnFailed(Exception):
 
 
 class SpawnerLost(SpawnFailed):
-    """A supervisor or the spawner died under a call. ``started``: its command had been (and was ended);
-    if not, the call may simply be made again."""
+    """A supervisor or the spawner died under a call. ``started``: its command had been; if not, the call
+    may simply be made again. ``told``: somebody who ended what was left has said so; if not, we must."""
 
-    def __init__(self, message: str, survivors: Sequence[int] = (), *, started: bool) -> None:
+    def __init__(
+        self, message: str, survivors: Sequence[int] = (), *, started: bool, told: bool = True
+    ) -> None:
         super().__init__(message, survivors)
         self.started = started
+        self.told = told
 
 
 class Call:
@@ -79,10 +83,10 @@ class Call:
         return await self._receive()
 
     async def stop(self) -> Frame | None:
-        """Tell the supervisor to stop, and wait for its last frame; None if there won't be any. With half
-        a request sent nothing has been started, and nothing will be."""
+        """Tell the supervisor to stop, and wait for its last frame; None if there won't be any. (An empty
+        one with half a request sent: nothing has been started, and nothing will be.)"""
         if not self._sent:
-            return None
+            return {}, []
         with contextlib.suppress(trio.BrokenResourceError, SpawnFailed):
             await self._stream.send_all(encode({"stop": True}))
             while True:
@@ -91,10 +95,18 @@ class Call:
                     return frame
         return None
 
+    def rouse(self) -> None:
+        """SIGCONT to supervisor and spawner, in case somebody has stopped them."""
+        self._signal([self.spawner, self.pid], signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL to a supervisor that doesn't answer; the spawner ends what it leaves and sends the last
-        frame. No other process can have its pid: it is not reaped before the socket's other end closes."""
-        kernel.send([self.pid], signal.SIGKILL)
+        frame."""
+        self._signal([self.pid], signal.SIGKILL)
+
+    def _signal(self, pids: Sequence[int], signum: int) -> None:
+        """Not to another process that has got the number meanwhile: that would not be below us."""
+        kernel.send([pid for pid in pids if os.getpid() in tree.ancestors(pid)], signum)
 
     def close(self) -> None:
         """What still runs is ended by its supervisor."""
@@ -106,9 +118,8 @@ class Call:
             with contextlib.suppress(trio.BrokenResourceError):
                 data = await self._stream.receive_some()
             if not data:
-                raise SpawnerLost(
-                    "the process that watches over tools died; the command was ended", started=self._started
-                )
+                sentence = "the process that watches over tools died"
+                raise SpawnerLost(sentence, started=self._started, told=False)
             self._frames += self._decoder.feed(data)
         return self._frames.pop(0)
 

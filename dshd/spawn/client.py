@@ -12,18 +12,22 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.spawn import SpawnerHandle, kernel, lifecycle
+from dshd.spawn import SpawnerHandle, lifecycle, tree
 from dshd.spawn.call import Call, SpawnerLost, SpawnFailed, survivors_of
-from dshd.spawn.orphans import MARK, is_alive, kill_orphans, mark
-from dshd.spawn.pool import START_LIMIT, Pool, launch
-from dshd.spawn.protocol import Frame, Request, encode, plain
+from dshd.spawn.orphans import MARK, brand, kill_orphans, mark
+from dshd.spawn.pool import START_LIMIT, STRAY_LIMIT, Pool, launch
+from dshd.spawn.protocol import Frame, Request, encode, fate, plain
+from dshd.spawn.tree import is_alive
 
 __all__ = ["Completed", "SpawnFailed", "Spawner", "SpawnerLost", "is_alive", "kill_orphans", "launch"]
 
 log = logging.getLogger(__name__)
 
 GRACE = 0.5  # s from SIGTERM to SIGKILL
-END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 2.0  # s, after the grace, for everything else
+# Who ends a tree, and how long we wait for it (s) before the next one does: the supervisor (after the
+# grace), the spawner, and then ourselves. Together less than a client waits for an abort.
+END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 1.0
+SPAWNER_LIMIT = STRAY_LIMIT + 0.5
 QUICK = 0.05  # s; a call that takes longer has the next supervisor made while it runs
 
 
@@ -62,8 +66,9 @@ class Spawner:
         self._pool = Pool(handle)
         self._pool.want()
         self._mark = {MARK: mark(state_dir)} if state_dir is not None else {}
+        self._brand = brand(state_dir) if state_dir is not None else None
         self._calls: dict[int, str] = {}  # supervisor's pid -> label
-        self.survivors: dict[int, str] = {}  # pid -> label of what could not be ended
+        self._survivors: dict[tuple[int, int], str] = {}  # (pid, start time) -> label
 
     @property
     def handle(self) -> SpawnerHandle:
@@ -104,8 +109,8 @@ class Spawner:
         sandbox around the command. Returns when the main process has ended, whoever else holds its
         pipes. Raises SpawnFailed.
 
-        Cancellation: the tree is ended (SIGTERM, ``grace``, SIGKILL) before Cancelled goes on, at most
-        END_LIMIT later.
+        Cancellation: the tree is ended (SIGTERM, ``grace``, SIGKILL) before Cancelled goes on, 3 s later
+        at most as a rule, 9 s if the helpers hang. Who could not be ended is in `survivors`.
         """
         request = Request(
             argv=list(argv),
@@ -119,6 +124,7 @@ class Spawner:
             merge=merge,
             wrapper=wrapper,
             landlock=landlock,
+            brand=self._brand,
         )
         frame = encode(plain(request), [stdin] if stdin is not None else [])
         try:
@@ -128,6 +134,16 @@ class Spawner:
                 raise
             reply = await self._call(frame, request, label)
         return completed(reply, spill)
+
+    def survivors(self, label: str) -> list[int]:
+        """The pids of what calls with this label ran, could not be ended, and is still there."""
+        here = {key: whose for key, whose in self._survivors.items() if is_same(*key)}
+        self._survivors = here
+        return sorted(pid for (pid, _), whose in here.items() if whose == label)
+
+    def reap(self) -> None:
+        """To be called when a child of ours ends (SIGCHLD): those that we have inherited are waited for."""
+        self._pool.reap()
 
     async def aclose(self) -> None:
         """End the spawner; running calls end with it. Returns when it is gone, at most 10 s later."""
@@ -139,11 +155,11 @@ class Spawner:
         in another pid namespace; what a tool starts is never outside of ours.)"""
         if pid <= 0:
             return None
-        line = [pid, *kernel.ancestors(pid)]
+        line = [pid, *tree.ancestors(pid)]
         for ancestor in line:
             if ancestor in self._calls:
                 return self._calls[ancestor]
-        if self._pool.pids & set(line) or (pid != os.getpid() and kernel.stat_fields(pid) is None):
+        if self._pool.pids & set(line) or (pid != os.getpid() and tree.look(pid) is None):
             return ""
         return None
 
@@ -156,23 +172,23 @@ class Spawner:
     async def _call(self, frame: bytes, request: Request, label: str) -> Frame:
         call = await self._pool.take()
         self._calls[call.pid] = label
+        again = False
         try:
             reply = await self._drive(call, frame, request)
+            self._note(survivors_of(reply), label)
+            again = bool(reply[0].get("again"))
+            return reply
         except trio.Cancelled:
-            with trio.move_on_after(request.grace + 2 * END_LIMIT + 1, shield=True):
-                self._note(await self._stop(call, request.grace), label)
-            call.close()
+            self._note(await self._end(call, request.grace), label)  # noqa: ASYNC120 - shields itself
             raise
-        except BaseException:
-            call.close()
+        except SpawnFailed as failed:
+            if isinstance(failed, SpawnerLost) and not failed.told:
+                await self._clear_up_after(call, failed)  # noqa: ASYNC120 - shields itself
+            self._note(failed.survivors, label)
             raise
         finally:
             del self._calls[call.pid]
-        if reply[0].get("again"):
-            self._pool.give_back(call)
-        else:
-            call.close()
-        return reply
+            (self._pool.give_back if again else Call.close)(call)
 
     async def _drive(self, call: Call, frame: bytes, request: Request) -> Frame:
         """To the last frame. The supervisor keeps the time limit; ours is for one that doesn't answer."""
@@ -187,22 +203,48 @@ class Spawner:
         limit = math.inf if request.timeout is None else request.timeout + request.grace + END_LIMIT
         with trio.move_on_after(limit):
             return await call.end()
-        last = await self._stop(call, 0)
-        raise SpawnFailed("the process that watched the command did not answer", survivors_of(last))
+        raise SpawnFailed("the process that watched the command did not answer", await self._end(call, 0))
 
-    async def _stop(self, call: Call, grace: float) -> Frame | None:
-        """Have a call ended, by its supervisor if that answers in time, else by the spawner."""
-        with trio.move_on_after(grace + END_LIMIT if grace else 0.5, shield=True):
-            return await call.stop()
-        call.kill()
-        with trio.move_on_after(END_LIMIT, shield=True):
-            return await call.stop()
-        return None
+    async def _end(self, call: Call, grace: float) -> list[int]:
+        """Have a call ended by its supervisor, else by the spawner, else do it ourselves. The survivors.
 
-    def _note(self, reply: Frame | None, label: str) -> None:
-        for pid in survivors_of(reply):
-            log.warning("process %d of %s could not be ended", pid, label or "a call")
-            self.survivors[pid] = label
+        Cancellation: shields itself; bounded.
+        """
+        call.rouse()
+        for limit in (grace + END_LIMIT, SPAWNER_LIMIT):
+            last = None
+            with trio.move_on_after(limit, shield=True) as patience:
+                last = await call.stop()
+            if last is not None:
+                return survivors_of(last)
+            if not patience.cancelled_caught:
+                break  # it is gone without a word
+            call.kill()
+        return await self._clear_up(call)
+
+    async def _clear_up(self, call: Call) -> list[int]:
+        left: list[int] = []
+        with trio.CancelScope(shield=True):
+            call.kill()
+            left = await self._pool.clear_up(call.spawner, lambda: self._calls.keys() - {call.pid})
+        return left
+
+    async def _clear_up_after(self, call: Call, lost: SpawnerLost) -> None:
+        """Nobody has said what became of the command: see to it ourselves, and say it."""
+        lost.survivors = await self._clear_up(call)
+        lost.args = (f"{lost}; {fate(lost.survivors)}",)
+
+    def _note(self, pids: Sequence[int], label: str) -> None:
+        for pid in pids:
+            if (process := tree.look(pid)) is not None:
+                log.warning("process %d of %s could not be ended", pid, label or "a call")
+                self._survivors[pid, process.start] = label
+
+
+def is_same(pid: int, start: int) -> bool:
+    """Is this still the process that began then?"""
+    process = tree.look(pid)
+    return process is not None and process.start == start and process.state not in "ZX"
 
 
 def completed(reply: Frame, spill: Path | None) -> Completed:
@@ -212,7 +254,8 @@ def completed(reply: Frame, spill: Path | None) -> Completed:
         raise SpawnFailed(message.get("failed", "the command was not started"), survivors_of(reply))
     done = message["done"]
     if done["cause"] == "orphaned":
-        raise SpawnerLost("the process that watches over tools died; the command was ended", started=True)
+        left = survivors_of(reply)
+        raise SpawnerLost(f"the process that watches over tools died; {fate(left)}", left, started=True)
     status = done["status"]
     code = os.waitstatus_to_exitcode(status) if status is not None else None
     return Completed(

@@ -1,4 +1,4 @@
-"""What Linux offers for owning processes: prctl, and the tree as /proc shows it.
+"""What Linux offers for owning processes: prctl, marks that are inherited, and waiting. (`tree` reads /proc.)
 
 Two facts carry the room. A *child subreaper* inherits every descendant whose parent dies, so a process
 that has one as ancestor can never leave it, whatever it does with sessions, groups or double forks; and
@@ -6,20 +6,26 @@ that has one as ancestor can never leave it, whatever it does with sessions, gro
 *parent-death signal* is sent when the thread that forked us ends. Both are set in single-threaded
 processes only, where thread and process are the same.
 
+A *brand* finds what was left when all who knew of it are dead. It is a number in the hard limit on file
+locks (RLIMIT_LOCKS), which no kernel since 2.4 looks at: like every limit it goes through fork, exec, a
+cleared environment and a new session, and who is not root can't raise it again.
+
 Standard library only: this runs in the spawner, which must stay small to fork fast.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import signal
+import resource
 from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+RLIMIT_LOCKS = 10
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,96 +59,27 @@ def rename(name: str) -> None:
     prctl(PR_SET_NAME, name.encode())
 
 
-def stat_fields(pid: int) -> tuple[str, int, int] | None:
-    """(state letter, parent, start time in clock ticks since boot) of a process; None if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return (fields[0].decode(), int(fields[1]), int(fields[19])) if len(fields) > 19 else None
-
-
-def processes() -> dict[int, tuple[int, str]]:
-    """{pid: (parent, state letter)} of all that /proc shows."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := stat_fields(int(entry))) is not None:
-            found[int(entry)] = (fields[1], fields[0])
-    return found
-
-
-def descendants(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
-    """{pid: state letter} below ``root``, zombies left out, without ``apart`` and what is below those."""
-    table = processes()
-    children: dict[int, list[int]] = {}
-    for pid, (parent, _) in table.items():
-        children.setdefault(parent, []).append(pid)
-    seen: dict[int, str] = {}
-    skipped, queue = set(apart), [root]
-    while queue:
-        for pid in children.get(queue.pop(), ()):
-            if pid not in skipped and pid not in seen:
-                seen[pid] = table[pid][1]
-                queue.append(pid)
-    return {pid: state for pid, state in seen.items() if state not in "ZX"}
-
-
-def ancestors(pid: int) -> list[int]:
-    """The parents of ``pid``, nearest first, ending with the last that can be seen."""
-    found: list[int] = []
-    while (fields := stat_fields(pid)) is not None and fields[1] > 0 and fields[1] not in found:
-        pid = fields[1]
-        found.append(pid)
-    return found
+def brand(number: int) -> None:
+    """Have this process and all it starts carry a number. Whoever was branded by somebody above us, and is
+    not root, keeps that: a limit can only be lowered."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(RLIMIT_LOCKS, (number, number))
 
 
 def send(pids: Iterable[int], signum: int) -> None:
     """The signal to each; who is gone or not ours to signal is passed over."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signum)
-        except (ProcessLookupError, PermissionError):
-            continue
 
 
-def marked(name: str) -> dict[int, str]:
-    """{pid: value} of the processes that were executed with this variable in their environment."""
-    wanted, found = os.fsencode(f"{name}="), {}
-    for pid in processes():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:
-            continue
-        for variable in variables:
-            if variable.startswith(wanted):
-                found[pid] = os.fsdecode(variable[len(wanted) :])
-    return found
-
-
-def freeze(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
-    """SIGSTOP everything below ``root``; returns what is there.
-
-    A tree that forks while it is read would be read in part. So it is stopped and read again until
-    nothing new appears: who is stopped does not fork.
-    """
-    seen: dict[int, str] = {}
-    for _ in range(100):
-        now = descendants(root, apart=apart)
-        fresh = now.keys() - seen.keys()
-        if not fresh:
-            break
-        send(fresh, signal.SIGSTOP)
-        seen.update(now)
-    return seen
-
-
-def kill_below(root: int, *, apart: Iterable[int] = ()) -> dict[int, str]:
-    """One pass of SIGKILL over everything below ``root``; returns what was there."""
-    seen = freeze(root, apart=apart)
-    send(seen, signal.SIGKILL)
-    return seen
+def send_groups(groups: Iterable[int], signum: int) -> None:
+    """The same to process groups, never our own. To the kernel that is one act: a group that forks as fast
+    as it can is met as a whole."""
+    for group in groups:
+        if group > 1 and group != os.getpgrp():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signum)
 
 
 def reap() -> tuple[dict[int, int], bool]:

@@ -1,4 +1,9 @@
-"""What daemons before this one left behind, found by a mark in its environment."""
+"""What daemons before this one left behind, found by what it carries.
+
+Everything that is started has two marks: a variable in its environment, and a brand (`kernel.brand`), which
+stays when the environment is cleared. Who removes both, on purpose, is found only while the daemon, the
+spawner or the supervisor lives: those go by ancestry.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,30 @@ import os
 import secrets
 import signal
 import time
+import zlib
 from pathlib import Path
 
-from dshd.spawn import kernel
+from dshd.spawn import kernel, tree
+from dshd.spawn.tree import is_alive
 
 MARK = "DSHD_SCOPE"  # in the environment of all we start: whose it is
 BOOT = secrets.token_hex(8)  # this daemon, among those of its state directory
 LIMIT = 5.0  # s
+HALF = 31  # bits of a brand for the state directory, and as many for the daemon
 
 
 def mark(state_dir: Path, *, boot: str = BOOT) -> str:
     """What the environment of everything started for this state directory carries, by which daemon."""
     return f"{boot}:{os.fsdecode(state_dir)}"
+
+
+def brand(state_dir: Path, *, boot: str = BOOT) -> int:
+    """The same as a number."""
+    return _hash(os.fsencode(state_dir)) << HALF | _hash(boot.encode())
+
+
+def _hash(data: bytes) -> int:
+    return zlib.crc32(data) >> 1 | 1  # never 0, which could be somebody's real limit
 
 
 def kill_orphans(state_dir: Path) -> list[int]:
@@ -31,7 +48,7 @@ def kill_orphans(state_dir: Path) -> list[int]:
     while time.monotonic() < limit:
         now = left_behind(state_dir)
         for pid in now:
-            found |= kernel.kill_below(pid).keys()
+            found |= tree.kill_below(pid).keys()
         kernel.send(now, signal.SIGKILL)
         found |= now
         if not any(map(is_alive, found)):
@@ -41,13 +58,13 @@ def kill_orphans(state_dir: Path) -> list[int]:
 
 
 def left_behind(state_dir: Path) -> set[int]:
-    """The pids whose mark names this state directory and another daemon."""
-    marks = kernel.marked(MARK)
+    """The pids that carry a mark of this state directory and of another daemon."""
     ours, any_boot = mark(state_dir), mark(state_dir, boot="")
-    return {pid for pid, value in marks.items() if value != ours and value[len(BOOT) :] == any_boot}
-
-
-def is_alive(pid: int) -> bool:
-    """There, and not just waiting to be reaped."""
-    fields = kernel.stat_fields(pid)
-    return fields is not None and fields[0] not in "ZX"
+    by_mark = {
+        pid for pid, value in tree.marked(MARK).items() if value != ours and value[len(BOOT) :] == any_boot
+    }
+    number = brand(state_dir)
+    by_brand = {
+        pid for pid, value in tree.branded().items() if value != number and value >> HALF == number >> HALF
+    }
+    return by_mark | by_brand

@@ -3,6 +3,10 @@
 A daemon whose spawner was killed can't fork another: it has threads by then. So the next one is executed
 (``python -m dshd.spawn``), and as a parent-death signal would belong to the thread that happened to start
 it, it watches its parent instead.
+
+A spawner that died under its supervisors leaves them, and what killed ones among them ran, to the subreaper
+above it: the daemon (`start` makes it one). What arrives here and is not a supervisor at work is ended
+(`clear_up`) before the next spawner begins.
 """
 
 from __future__ import annotations
@@ -15,11 +19,12 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable, Collection
 
 import trio
 
 from dshd import errors
-from dshd.spawn import SpawnerHandle, kernel
+from dshd.spawn import SpawnerHandle, kernel, tree
 from dshd.spawn.call import Call, SpawnFailed
 from dshd.spawn.protocol import MORE, NO_PROCESS, receive_supervisor
 
@@ -27,6 +32,7 @@ log = logging.getLogger(__name__)
 
 START_LIMIT = 10.0  # s for the spawner to fork, and for a supervisor to begin
 MOST_IDLE = 3  # supervisors that are kept waiting
+STRAY_LIMIT = 2.0  # s to end what was left to us
 CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
 
 
@@ -36,6 +42,8 @@ class Pool:
     def __init__(self, handle: SpawnerHandle) -> None:
         self.handle = handle
         self.pids = {handle.pid}
+        first = tree.look(handle.pid)
+        self._since = first.start if first is not None else 0  # what is older is not from here
         self._waiting: deque[Call] = deque()  # the last used, and so warmest, at the right
         self._asked = 0  # for how many supervisors we wait
         self._lock = trio.Lock()
@@ -64,10 +72,24 @@ class Pool:
         if not self._closed and not self._waiting and not self._asked:
             self._ask()
 
-    async def replace(self, lost: SpawnerHandle) -> None:
-        """Have another spawner instead of ``lost``, if that has not happened yet."""
+    async def clear_up(self, spawner: int, at_work: Callable[[], Collection[int]]) -> list[int]:
+        """End what is left of a call that nobody reported on. ``spawner``: whose it was; if it is the one
+        that we have, it is not to be trusted any more, and replaced. ``at_work``: supervisors that see to
+        themselves. Returns the pids of what can't be ended, after STRAY_LIMIT at most."""
         async with self._lock:
-            await self._replace(lost)
+            retired = self.handle.pid == spawner and not self._closed
+            if retired:
+                await self._retire(self.handle)
+            left = await self._end_strays(at_work)
+            if retired:
+                await self._launch()
+            return left
+
+    def reap(self) -> None:
+        """Wait for those of our children that we have inherited, so that no zombie of them is left."""
+        for pid, process in self._strays().items():
+            if process.state == "Z":
+                reaped(pid)
 
     async def aclose(self) -> None:
         """End the spawner; running calls end with it. Returns when it is gone, at most CLOSE_LIMIT later."""
@@ -81,6 +103,7 @@ class Pool:
         if self._closed:
             raise errors.Unavailable("the daemon is stopping: no command is started any more.")
         lost = self.handle
+        kernel.send([lost.pid], signal.SIGCONT)  # in case somebody has stopped it
         if self._asked or self._ask():
             with trio.move_on_after(START_LIMIT), contextlib.suppress(trio.ClosedResourceError):
                 await trio.lowlevel.wait_readable(lost.sock)
@@ -116,14 +139,51 @@ class Pool:
                 self._asked = 0
 
     async def _replace(self, lost: SpawnerHandle) -> None:
-        if self.handle is not lost or self._closed:
-            return
+        if self.handle is lost and not self._closed:
+            await self._retire(lost)
+            await self._launch()
+
+    async def _retire(self, lost: SpawnerHandle) -> None:
         log.error("the spawner (process %d) is gone; starting another", lost.pid)
         kernel.send([lost.pid], signal.SIGKILL)
         self._drop()
-        await gone(lost)
+        with trio.move_on_after(STRAY_LIMIT):
+            await gone(lost)
+
+    async def _launch(self) -> None:
         self.handle = await trio.to_thread.run_sync(launch)
         self.pids.add(self.handle.pid)
+
+    async def _end_strays(self, at_work: Callable[[], Collection[int]]) -> list[int]:
+        limit = trio.current_time() + STRAY_LIMIT
+        while True:
+            self.reap()
+            strays = self._strays().keys() - at_work()
+            if not strays:  # nor a zombie, whose children could be on their way to us
+                return []
+            found = {pid for stray in strays for pid in tree.kill_below(stray, apart=at_work())}
+            kernel.send(strays, signal.SIGKILL)
+            if trio.current_time() > limit:
+                return sorted(filter(tree.is_alive, strays | found))
+            await trio.sleep(0.01)
+
+    def _strays(self) -> dict[int, tree.Process]:
+        """Those of our children that came from a spawner. What we start ourselves has our session and what
+        was there before us is older; to process 1 of a container comes who is an orphan in it, too, so
+        there only what is branded counts."""
+        me, session = os.getpid(), os.getsid(0)
+        ours = {
+            pid: process
+            for pid, process in tree.processes().items()
+            if process.parent == me
+            and pid != self.handle.pid
+            and process.session != session
+            and process.start >= self._since
+        }
+        if me == 1:
+            carriers = tree.branded()
+            return {pid: process for pid, process in ours.items() if pid in carriers}
+        return ours
 
     def _drop(self) -> None:
         self._asked = 0

@@ -22,6 +22,7 @@ import dataclasses
 import json
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 Frame = tuple[dict[str, Any], list[bytes]]  # (message, blobs)
@@ -33,7 +34,8 @@ LONGEST_JSON = 64 * 1024 * 1024
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Request:
     """One command. Times in s, sizes in bytes. ``wrapper``: the main process is a sandbox that must
-    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs."""
+    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs. ``brand``:
+    the number that everything of it carries (`kernel.brand`)."""
 
     argv: list[str]
     cwd: str
@@ -47,6 +49,7 @@ class Request:
     umask: int = 0o022
     wrapper: bool = False
     landlock: dict[str, Any] | None = None
+    brand: int | None = None
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -63,6 +66,11 @@ class Done:
     duration: float
     survivors: list[int]
     left: int
+
+
+def fate(survivors: Sequence[int]) -> str:
+    """What became of a command whose watchers died, for a sentence."""
+    return "not all that it ran could be ended" if survivors else "what it ran was ended"
 
 
 def plain(message: Request | Done) -> dict[str, Any]:

@@ -24,8 +24,8 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dshd.spawn import kernel, supervisor
-from dshd.spawn.protocol import NO_PROCESS, encode, send_supervisor
+from dshd.spawn import kernel, supervisor, tree
+from dshd.spawn.protocol import NO_PROCESS, encode, fate, send_supervisor
 
 POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
 STRAY_LIMIT = 2.0  # s to end what a killed supervisor left
@@ -142,11 +142,11 @@ class Server:
             call.close()
             return
         survivors = self._end_strays()
-        fail(call, "the call's supervisor was killed; what it ran was ended", survivors, lost=True)
+        fail(call, f"the call's supervisor was killed; {fate(survivors)}", survivors, lost=True)
 
     def _end_strays(self) -> list[int]:
         limit = time.monotonic() + STRAY_LIMIT
-        while strays := kernel.kill_below(os.getpid(), apart=self.calls):
+        while strays := tree.kill_below(os.getpid(), apart=self.calls):
             if time.monotonic() > limit:
                 return sorted(strays)
             time.sleep(0.005)
@@ -165,7 +165,7 @@ class Server:
             self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
             if not left:
                 return
-            kernel.kill_below(os.getpid(), apart=self.calls if waited < LAST_LIMIT else ())
+            tree.kill_below(os.getpid(), apart=self.calls if waited < LAST_LIMIT else ())
             time.sleep(0.02)
 
 

@@ -25,7 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
-from dshd.spawn import kernel, lifecycle
+from dshd.spawn import kernel, lifecycle, tree
 from dshd.spawn.command import NotStarted, start
 from dshd.spawn.output import Output
 from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, plain
@@ -35,6 +35,7 @@ DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.
 KILL_EVERY = 0.02  # s between passes
 PIECE = 256 * 1024  # bytes read at once
 SMALL_PIPE, WIDE_PIPE = 64 * 1024, 1024 * 1024  # bytes; the first is what the kernel gives
+MOST_TOLD = 1000  # processes; a bigger tree gets no grace, in which it would only grow
 PATIENCE = 10.0  # s for the daemon to say what it wants
 
 
@@ -67,7 +68,10 @@ def serve(sock: socket.socket, piece: bytes, wake: int, spawner: int) -> bool:
     if (request := read_request(sock, piece)) is None:
         return False
     sock.sendall(encode({"supervisor": os.getpid()}))
-    supervisor = Supervisor(Request(**request[0]), sock, wake, spawner)
+    wanted = Request(**request[0])
+    if wanted.brand is not None:
+        kernel.brand(wanted.brand)
+    supervisor = Supervisor(wanted, sock, wake, spawner)
     try:
         last = supervisor.run(request[1])
     except Exception:
@@ -242,7 +246,7 @@ class Supervisor:
             self._end("orphaned")
         for event in self._events(any_left):
             if self.state == "killing" and event == "deadline":
-                self.survivors = sorted(kernel.descendants(os.getpid()))
+                self.survivors = sorted(tree.descendants(os.getpid()))
             self._go(lifecycle.step(self.state, event))
 
     def _events(self, any_left: bool) -> Iterator[lifecycle.Event]:
@@ -253,7 +257,7 @@ class Supervisor:
         elif self.deadline is not None and time.monotonic() >= self.deadline:
             yield "deadline"
         elif self.state == "killing":
-            kernel.kill_below(os.getpid())
+            tree.kill_below(os.getpid())
 
     def _end(self, cause: str) -> None:
         """Stop from outside; the first cause wins."""
@@ -274,15 +278,18 @@ class Supervisor:
         self.deadline = time.monotonic() + grace
         if self.request.wrapper and self.status is not None:
             return  # the sandbox is over, and the kernel is about to end who was inside
-        below = kernel.freeze(os.getpid())
+        below = tree.freeze(os.getpid())
         self.left = len(below.keys() - {self.main})
+        if len(below) > MOST_TOLD:
+            self.deadline = time.monotonic()  # they stay stopped until they are killed
+            return
         told = below.keys() - ({self.main} if self.request.wrapper else set())
         kernel.send(told, signal.SIGTERM)
         kernel.send(below, signal.SIGCONT)
 
     def _enter_killing(self) -> None:
         self.deadline = time.monotonic() + lifecycle.KILL_LIMIT
-        kernel.kill_below(os.getpid())
+        tree.kill_below(os.getpid())
 
     def _enter_draining(self) -> None:
         self.duration = self.duration or time.monotonic() - self.began

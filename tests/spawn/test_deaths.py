@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from dshd.spawn.client import Spawner, SpawnFailed, is_alive, kill_orphans
-from tests.spawn.helpers import Daemon, Tree, below, gone, name_of, until
+from dshd.spawn import tree as proc
+from dshd.spawn.client import Spawner, SpawnFailed, completed, is_alive, kill_orphans
+from tests.spawn.helpers import NAMELESS, Daemon, Tree, below, gone, name_of, until
 
 STUBBORN = (
-    "trap '' TERM; (trap '' TERM; setsid bash -c \"trap '' TERM; while :; do sleep 0.1; done\" &);"
+    NAMELESS + "trap '' TERM; (trap '' TERM; setsid bash -c \"trap '' TERM; while :; do sleep 0.1; done\" &);"
     "setsid sleep 1000 & while :; do sleep 0.1; done"
 )
 WITHIN = 2.0  # s
@@ -28,16 +29,16 @@ def daemon(tree: Tree) -> Iterator[Daemon]:
 
 
 async def test_when_the_daemon_is_killed_everything_below_it_ends(daemon: Daemon, tree: Tree) -> None:
-    await tree.started(6)
+    await tree.started(7)
     everybody = daemon.everybody()
-    assert len(everybody) >= 9  # a spawner, two supervisors and a spare besides
+    assert len(everybody) >= 10  # a spawner, two supervisors and a spare besides
     daemon.kill()
     assert await gone(everybody | tree.alive(), WITHIN) == set()
     assert tree.alive() == set()
 
 
 async def test_a_stopped_daemon_that_is_killed_leaves_nothing_either(daemon: Daemon, tree: Tree) -> None:
-    await tree.started(6)
+    await tree.started(7)
     everybody = daemon.everybody()
     os.kill(daemon.pid, signal.SIGSTOP)
     daemon.kill()
@@ -45,7 +46,7 @@ async def test_a_stopped_daemon_that_is_killed_leaves_nothing_either(daemon: Dae
 
 
 async def test_daemon_and_spawner_killed_together_leave_nothing(daemon: Daemon, tree: Tree) -> None:
-    await tree.started(6)
+    await tree.started(7)
     everybody = daemon.everybody()
     (spawner,) = below(daemon.pid)["dshd-spawn"]
     os.kill(spawner, signal.SIGKILL)
@@ -54,7 +55,7 @@ async def test_daemon_and_spawner_killed_together_leave_nothing(daemon: Daemon, 
 
 
 async def test_daemon_and_supervisors_killed_together_leave_nothing(daemon: Daemon, tree: Tree) -> None:
-    await tree.started(6)
+    await tree.started(7)
     everybody = daemon.everybody()
     for supervisor in below(daemon.pid)["dshd-call"]:
         os.kill(supervisor, signal.SIGKILL)
@@ -65,18 +66,74 @@ async def test_daemon_and_supervisors_killed_together_leave_nothing(daemon: Daem
 async def test_what_is_left_when_all_are_killed_at_once_is_found_at_the_next_start(
     daemon: Daemon, tree: Tree
 ) -> None:
-    await tree.started(6)
-    names = below(daemon.pid)
+    await tree.started(7)
     os.kill(daemon.pid, signal.SIGSTOP)
-    for pid in names["dshd-spawn"] + names["dshd-call"]:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in names["dshd-spawn"] + names["dshd-call"]:
-        os.kill(pid, signal.SIGKILL)
+    daemon.send(signal.SIGKILL)
     daemon.kill()
-    assert tree.alive(), "this test needs something to be left"
+    assert len(tree.alive()) >= 7, "this test needs something to be left"
     ended = await trio.to_thread.run_sync(kill_orphans, tree.cwd)
     assert ended
     assert tree.alive() == set()
+
+
+async def test_a_living_daemon_ends_what_killed_helpers_left_before_it_says_so(
+    daemon: Daemon, tree: Tree
+) -> None:
+    await tree.started(7)
+    daemon.send(signal.SIGKILL)
+    said = {await daemon.line(), await daemon.line()}
+    assert tree.alive() == set()
+    assert said == {"SpawnerLost the process that watches over tools died; what it ran was ended"}
+    await until(lambda: zombies(daemon.pid) == [], 3)
+    assert await daemon.cancel() == "cancelled []"
+
+
+async def test_a_living_daemon_whose_helpers_were_killed_leaves_other_processes_alone(tmp_path: Path) -> None:
+    """Those that its own tools did not start: there before it (exec keeps children), or in its session."""
+    tree = Tree(Spawner.__new__(Spawner), tmp_path)
+    daemon = Daemon(tree, "sleep 1000", before="setsid sleep 30 >/dev/null & sleep 30 >/dev/null &")
+    try:
+        await tree.started(1)
+        bystanders = set(below(daemon.pid)["sleep"]) - tree.alive()
+        daemon.send(signal.SIGKILL)
+        await daemon.line()
+        assert tree.alive() == set()
+        assert len(bystanders) == 2
+        assert all(map(is_alive, bystanders))
+    finally:
+        proc.kill_below(daemon.pid)
+        daemon.close()
+
+
+async def test_a_cancel_while_all_helpers_are_stopped_ends_everything_before_it_goes_on(
+    daemon: Daemon, tree: Tree
+) -> None:
+    await tree.started(7)
+    daemon.send()
+    assert await daemon.cancel() == "cancelled []"
+    assert tree.alive() == set()
+
+
+async def test_helpers_that_are_stopped_again_and_again_are_done_without(tree: Tree) -> None:
+    stops = "S=$(cut -d' ' -f4 /proc/$PPID/stat); while :; do kill -STOP $PPID $S; done &"
+    daemon = Daemon(tree, f"{NAMELESS} {stops} {stops} sleep 1000", "sleep 1000")
+    try:
+        await tree.started(5)
+        assert await daemon.cancel() == "cancelled []"
+        assert tree.alive() == set()
+    finally:
+        daemon.close()
+
+
+def test_who_could_not_be_ended_is_not_said_to_have_been() -> None:
+    done = {"cause": "orphaned", "survivors": [4711]}
+    with pytest.raises(SpawnFailed, match="not all that it ran could be ended") as failed:
+        completed(({"done": done}, []), None)
+    assert failed.value.survivors == [4711]
+
+
+def zombies(parent: int) -> list[int]:
+    return [p for p, found in proc.processes().items() if found.parent == parent and found.state == "Z"]
 
 
 async def test_what_this_daemon_runs_is_no_orphan(spawner: Spawner, tmp_path: Path) -> None:
@@ -132,7 +189,7 @@ async def test_when_the_spawner_is_killed_calls_fail_clearly_and_the_next_one_wo
         os.kill(tree.spawner.pid, signal.SIGKILL)
         with trio.fail_after(3):
             await call.ended.wait()
-    assert str(call.error) == "the process that watches over tools died; the command was ended"
+    assert str(call.error) == "the process that watches over tools died; what it ran was ended"
     assert tree.alive() == set()
     assert (await tree.sh("echo fine")).head == b"fine\n"
     assert tree.spawner.is_below_tool(tree.spawner.pid)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 import trio
 
-from dshd.spawn import kernel
+from dshd.spawn import tree as proc
 from dshd.spawn.pool import MOST_IDLE
-from tests.spawn.helpers import Tree, below, name_of, until
+from tests.spawn.helpers import NAMELESS, Tree, below, name_of, until
 
 IGNORES_TERM = "trap '' TERM HUP INT; while :; do sleep 0.05; done"
 WAYS_OUT = {
@@ -23,6 +26,7 @@ WAYS_OUT = {
     "stopped": "bash -c 'kill -STOP $$' & sleep 0.1;",
     "respawns": "(while :; do (setsid sleep 1000 &); sleep 0.01; done) & sleep 0.1;",
     "closes its output": "bash -c 'exec >/dev/null 2>&1; sleep 1000' &",
+    "nothing to know it by": NAMELESS,
     "cleared environment": "(env -i TREE=$TREE setsid sleep 1000 &);",
 }
 
@@ -166,8 +170,8 @@ def zombies_below(root: int) -> list[int]:
     """Zombies among all processes that have ``root`` as an ancestor."""
     return [
         pid
-        for pid, (_, state) in kernel.processes().items()
-        if state == "Z" and root in kernel.ancestors(pid) and name_of(pid) != ""
+        for pid, process in proc.processes().items()
+        if process.state == "Z" and root in proc.ancestors(pid) and name_of(pid) != ""
     ]
 
 
@@ -195,6 +199,37 @@ async def test_a_tree_that_forks_as_fast_as_it_can_is_ended(tree: Tree) -> None:
     with trio.fail_after(30):
         done = await tree.sh(storm, timeout=0.25, grace=0.05)
     assert done.timed_out
+    assert tree.alive() == set()
+
+
+async def test_a_group_is_met_as_a_whole_also_those_of_it_that_nobody_saw(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a tree that doubles while it is read comes down to."""
+    script = "for i in $(seq 20); do sleep 1000 & done; wait"
+    process = subprocess.Popen(  # noqa: ASYNC220
+        ["bash", "-c", script], env=tree.env, start_new_session=True
+    )
+    with process:
+        await tree.started(21)
+        seen = proc.descendants(os.getpid())
+        monkeypatch.setattr(proc, "descendants", lambda *_, **__: {process.pid: seen[process.pid]})
+        proc.kill_below(os.getpid())
+    await until(lambda: not tree.alive(), 2)
+
+
+async def test_a_tree_of_over_a_thousand_gets_no_grace_to_grow_in(tree: Tree) -> None:
+    script = (
+        "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "for _ in range(1050):\n"
+        "    if not os.fork(): os.setsid(); signal.pause()\n"
+        "signal.pause()"
+    )
+    with trio.fail_after(20):
+        done = await tree.sh(f'exec python3 -c "{script}"', timeout=2.0, grace=15)
+    assert done.timed_out
+    assert done.left > 1000
+    assert done.survivors == []
     assert tree.alive() == set()
 
 
