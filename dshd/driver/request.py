@@ -51,14 +51,17 @@ def prepare(
 
     ``said``: the tokens of ``messages``, if they are known. ``memo``: the history's.
     """
-    request = ModelRequest(system, tuple(messages), tools, call.max_tokens, memo=memo or Memo())
+    memo = memo or Memo()
+    request = ModelRequest(system, tuple(messages), tools, call.max_tokens, memo=memo)
     header = {
         "system": system,
-        "tools": [attrs.asdict(tool) for tool in tools],
+        "tools": memo.once("logged tools", (tools,), lambda: [attrs.asdict(tool) for tool in tools]),
         "settings": {"max_tokens": call.max_tokens},
     }
+    around = memo.once("around", (system, tools), lambda: tokens.estimate_request(system, (), tools))
+    counted = None if said is None else around + said
     try:
-        tokens.fits(system, messages, tools, call.window, call.max_tokens, said=said)
+        tokens.fits(system, messages, tools, call.window, call.max_tokens, counted=counted)
         return Prepared(call, request, header, call.adapter.encode(call, request), place=place)
     except ModelError as error:
         return Prepared(call, request, header, b"", error, place)

@@ -5,7 +5,8 @@
 - The answer and the calls of its first group are one batch: before a tool runs, its `tool/call`
   is on disk.
 - Call ids are ours (``t<turn>_<step>_<n>``): providers repeat theirs.
-- Results are logged in the model's order. What a tool adds besides goes to ``next-step`` after
+- Results are logged in the model's order, each as soon as it can be; the last of a group goes with what
+  follows it, the next group or the step's end. What a tool adds besides goes to ``next-step`` after
   the whole batch.
 """
 
@@ -208,12 +209,14 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
 
         async def deliver(call: Call, output: ToolOutput) -> None:
             run.injects.extend(output.inject)
-            run.owner.post(lambda s: _emit_result(s, run, call.id))
+            if call is not group[-1]:  # noqa: B023 - joined below
+                run.owner.post(lambda s: _emit_result(s, run, call.id))
 
         await scheduler.run_group(group, execute, deliver)
 
 
 def _start_group(s: Scratch, run: Run, group: Sequence[Call]) -> None:
+    _emit_owed(s, run)
     if s.state.turn is not None and s.state.turn.abort is None:
         _emit_calls(s, run.turn, run.step, group)
 
@@ -250,6 +253,14 @@ def _emit_result(s: Scratch, run: Run, id: str) -> None:
     s.emit("tool/result", {"turn": run.turn, "step": run.step, "call": id, **result_of(run, id)})
     for type, data in run.finished[id].events:
         s.emit(type, data)
+
+
+def _emit_owed(s: Scratch, run: Run) -> None:
+    """The results that are not in the log yet: the group's last, and those whose own batch failed for want
+    of room."""
+    for id in list(s.state.turn.calls) if s.state.turn else ():
+        if id in run.finished:
+            _emit_result(s, run, id)
 
 
 def _context(run: Run) -> ToolContext:

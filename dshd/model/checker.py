@@ -44,7 +44,7 @@ def check(request: ModelRequest) -> ModelRequest:
         request,
         system=clean_text(request.system),
         messages=messages,
-        tools=tuple(_clean_tool(tool) for tool in request.tools),
+        tools=request.memo.once("clean tools", (request.tools,), lambda: _clean_tools(request.tools)),
     )
 
 
@@ -90,8 +90,8 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
-def _clean_tool(tool: ToolSpec) -> ToolSpec:
-    return ToolSpec(clean_text(tool.name), clean_text(tool.description), clean(tool.schema))
+def _clean_tools(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    return tuple(ToolSpec(clean_text(t.name), clean_text(t.description), clean(t.schema)) for t in tools)
 
 
 # -- single messages

@@ -26,9 +26,8 @@ BETWEEN = "(the results have been received)"
 
 def encode(call: PreparedCall, request: ModelRequest) -> bytes:
     """The body. `ModelError` ``INVALID_REQUEST`` for what can't be sent."""
-    body = body_of(call, check(request))
     try:
-        return orjson.dumps(body)
+        return orjson.dumps(body_of(call, check(request)))
     except TypeError as error:
         raise ModelError("INVALID_REQUEST", f"the request can't be written as JSON: {error}") from error
 
@@ -40,8 +39,8 @@ def body_of(call: PreparedCall, request: ModelRequest) -> Wire:
     body: Wire = {"model": call.model, "messages": wire_messages(request, profile), "stream": True}
     if profile.stream_usage:
         body["stream_options"] = {"include_usage": True}
-    if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+    if tools := request.tools:
+        body["tools"] = request.memo.once("openai tools", (tools,), lambda: _tools(tools))
     if limit is not None:
         body[profile.max_tokens_field] = limit
     return {**body, **request.settings}
@@ -78,6 +77,10 @@ def _written(memo: Memo, messages: Sequence[Message], profile: Profile, in_loop:
         return orjson.dumps(_wire(message, profile, in_loop))
 
     return memo.each(("openai", profile, in_loop), messages, write)
+
+
+def _tools(tools: Sequence[ToolSpec]) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps([_tool(tool) for tool in tools]))
 
 
 def _tool(tool: ToolSpec) -> Wire:

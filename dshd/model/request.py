@@ -40,8 +40,8 @@ class Memo:
     """What was worked out for a history, kept from one step's request to the next.
 
     A session's history grows by a few messages a step and is sent whole each time; without this the
-    thousandth step would cost a hundred times the tenth. It goes by identity, so messages must not be
-    changed, and whoever derives the history must keep the same objects. What it holds is as large as the
+    thousandth step would cost a hundred times the tenth. It goes by identity, so messages and tools must not
+    be changed, and whoever derives them must keep the same objects. What it holds is as large as the
     history; drop it when the session is idle.
     """
 
@@ -55,6 +55,14 @@ class Memo:
         answers = [*answers[:same], *map(work, messages[same:])]
         self.kept[purpose] = (messages, answers)
         return answers
+
+    def once(self, purpose: Hashable, given: tuple[object, ...], work: Callable[[], T]) -> T:
+        """What ``work`` gave for the same objects ``given`` the last time, else what it gives now."""
+        before, answer = self.kept.get(purpose, ((), None))
+        if len(before) != len(given) or not all(map(operator.is_, before, given)):
+            answer = work()
+            self.kept[purpose] = (given, answer)
+        return answer  # type: ignore[no-any-return]
 
 
 def shared(before: Sequence[Message], now: Sequence[Message]) -> int:

@@ -75,16 +75,16 @@ def fits(
     window: int | None,
     max_tokens: int | None,
     correction: Correction | None = None,
-    said: int | None = None,
+    counted: int | None = None,
 ) -> int:
     """The request's tokens; raises `ModelError` CONTEXT_WINDOW_EXCEEDED when no answer fits beside them.
 
-    ``said``: the tokens of ``messages``, where they are known already. ``window`` and ``max_tokens`` in
+    ``counted``: what `estimate_request` says, where that is known already. ``window`` and ``max_tokens`` in
     tokens; an unknown window always fits. The room kept for the answer is ``max_tokens``, but never more
     than a quarter of the window: a small window with a large default would be full from the start.
     """
-    said = sum(map(estimate_message, messages)) if said is None else said
-    used = (correction or Correction()).apply(estimate_request(system, (), tools) + said)
+    counted = estimate_request(system, messages, tools) if counted is None else counted
+    used = (correction or Correction()).apply(counted)
     if window is None or window <= 0:
         return used
     answer = min(max_tokens or 0, window // 4)

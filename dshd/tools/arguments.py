@@ -9,6 +9,7 @@ library's: it shows duplicate keys and where a text broke off, and takes what st
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -98,9 +99,15 @@ def _cleaned(value: Any) -> Any:
 # -- checking ---------------------------------------------------------------------------------------
 
 
+@functools.cache
 def prepare() -> None:
     """Import the schema library; in a thread before the first check, so that nothing waits for it."""
     import_module("jsonschema")
+
+
+def prepared() -> bool:
+    """Whether `prepare` has done it."""
+    return prepare.cache_info().currsize > 0
 
 
 class Checker:

@@ -32,6 +32,7 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._checkers: dict[str, arguments.Checker] = {}
+        self._specs: tuple[ToolSpec, ...] = ()
         for tool in tools:
             self.add(tool)
 
@@ -41,6 +42,7 @@ class Registry:
             raise ValueError(f"two tools are named {tool.name!r}")
         self._tools[tool.name] = tool
         self._checkers[tool.name] = arguments.Checker(tool.schema)
+        self._specs = tuple(ToolSpec(t.name, t.description, t.schema) for _, t in sorted(self._tools.items()))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,8 +52,9 @@ class Registry:
         return self._tools.get(name)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told of the tools: sorted by name, nothing but name, description, schema."""
-        return tuple(ToolSpec(t.name, t.description, t.schema) for _, t in sorted(self._tools.items()))
+        """What the model is told of the tools: sorted by name, nothing but name, description, schema.
+        The same object as long as no tool is added."""
+        return self._specs
 
     def read_only(self, call: Call) -> bool:
         """Whether the call may run beside others; what is unknown may not."""
@@ -93,7 +96,8 @@ class Registry:
 
         Cancellation: the body is cancelled; no output is made up for it here.
         """
-        await reading(arguments.prepare)
+        if not arguments.prepared():
+            await reading(arguments.prepare)
         args = self.parse(call.name, call.arguments)
         if isinstance(args, ToolOutput):
             return args

@@ -65,8 +65,10 @@ async def run_group(
     finished before, and the caller still has to deliver it. ``deliver`` is not shielded: it either
     shields its own bounded bookkeeping or may be called again for the same call.
     """
-    slots = [_Slot(call) for call in group]
     waiting = {} if undelivered is None else undelivered
+    if len(group) == 1:
+        return await _alone(group[0], execute, deliver, waiting)
+    slots = [_Slot(call) for call in group]
     failed: list[Exception] = []
 
     async def body(slot: _Slot) -> None:
@@ -87,6 +89,15 @@ async def run_group(
             nursery.cancel_scope.cancel()
     if failed:
         raise failed[0]
+
+
+async def _alone(
+    call: Call, execute: Execute, deliver: Deliver, waiting: MutableMapping[str, ToolOutput]
+) -> None:
+    """A group of one needs no tasks beside this one."""
+    output = waiting[call.id] = await _contain(call, execute)
+    await deliver(call, output)
+    waiting.pop(call.id, None)
 
 
 async def _deliver_in_order(

@@ -56,6 +56,32 @@ async def until_asked(world: World, n: int = 1) -> None:
             await trio.lowlevel.checkpoint()
 
 
+def batches(events: list[Event]) -> list[list[str]]:
+    """The types of the events that were written together; the first of a batch says what was synced."""
+    found: list[list[str]] = []
+    for event in events:
+        if event.synced is not None or not found:
+            found.append([])
+        found[-1].append(event.type)
+    return found
+
+
+# --- what a step costs ----------------------------------------------------------------------------------
+
+
+async def test_a_step_whose_answer_comes_at_once_is_three_batches() -> None:
+    async with World().run() as world:
+        world.script = [call("quick", "look", "look"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        written = batches(await quiet(world, session))
+        first = next(n for n, types in enumerate(written) if "request/sent" in types)
+        assert written[first][-1] == "request/sent"
+        assert written[first + 1] == ["assistant/chunk", "assistant/message", "tool/call"]
+        assert written[first + 2] == ["tool/result", "tool/call", "tool/call"]
+        assert written[first + 3 : first + 5] == [["tool/result"], ["tool/result", "step/end"]]
+
+
 # --- what opens a turn ----------------------------------------------------------------------------------
 
 

@@ -166,6 +166,16 @@ def test_a_history_that_grows_or_is_replaced_is_encoded_as_if_it_were_new(
         assert prepared.adapter.encode(prepared, kept) == prepared.adapter.encode(prepared, shown)
 
 
+def test_tools_that_change_from_one_request_to_the_next_are_the_ones_sent() -> None:
+    memo = Memo()
+    prepared = PreparedCall("mock", OpenAI(Http()), "mock")
+    one, other = (ToolSpec("bash", "", {"type": "object"}),), (ToolSpec("b\ud800", "x", {}),)
+    for tools in (one, other, one, ()):
+        shown = attrs.evolve(request(user("a")), tools=tools)
+        kept = attrs.evolve(shown, memo=memo)
+        assert prepared.adapter.encode(prepared, kept) == prepared.adapter.encode(prepared, shown)
+
+
 def test_a_result_that_comes_late_takes_the_place_of_the_one_made_up() -> None:
     memo = Memo()
     history = [user("a"), said(call("c1")), user("steer")]

@@ -22,6 +22,15 @@ def test_specs_are_sorted_by_name_however_tools_were_added() -> None:
     assert one.specs() == other.specs()
 
 
+def test_specs_are_the_same_object_until_a_tool_comes() -> None:
+    """What is worked out for them, step by step, goes by identity."""
+    registry = Registry([Made("a")])
+    before = registry.specs()
+    assert registry.specs() is before
+    registry.add(Made("b"))
+    assert [spec.name for spec in registry.specs()] == ["a", "b"]
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two tools"):
         Registry([Made("a"), Made("a")])
