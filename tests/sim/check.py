@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from dshd.driver.history import History
-from dshd.log.codec import BadLine, Event, decode
+from dshd.log.codec import BadLine, Event
 from dshd.log.memory import _File
 from dshd.model.request import ModelRequest, ToolSpec
 from dshd.session import state as fold
@@ -16,6 +16,7 @@ from dshd.session.layer import Rows, Table
 from dshd.session.session import Session
 from dshd.session.state import State
 from tests.sim.actors import encode, sha256
+from tests.sim.clockwork import decode
 from tests.sim.oracle import Oracle, Violation
 from tests.sim.world import Life, log_lines
 
@@ -76,7 +77,7 @@ def _opened(life: Life, id: str) -> Oracle | None:
     if session is not None and len(events) < len(lines):
         life.find(f"{id} was opened with a bad line {len(events)}")
     _firm(life, id, lines, session is not None)
-    oracle = told_again(life, id, events)
+    oracle = told_again(life, id, events, lines)
     if oracle is None:
         return None
     if session is None and oracle.must_open and len(events) == len(lines):
@@ -111,13 +112,21 @@ def all_firm(life: Life, id: str) -> bool:
     return ledger is not None and ledger.writer.synced == ledger.state.seq
 
 
-def told_again(life: Life, id: str, events: list[Event], since: int = 0) -> Oracle | None:
+def told_again(life: Life, id: str, events: list[Event], lines: list[bytes]) -> Oracle | None:
+    """The oracle at the end of a log. What it has followed in this life already it goes on from."""
+    since = life.found.get(id, 0)
+    oracle, followed = life.oracles.pop(id, (Oracle(since), []))
+    if oracle.since != since or lines[: len(followed)] != followed:
+        oracle, followed = Oracle(since), []
     try:
-        return Oracle(since).follow(events)
+        oracle.follow(events[len(followed) :])
     except Violation as error:
         life.find(f"{id}: {error}")
     except (KeyError, ValueError, IndexError, TypeError) as error:
         life.find(f"{id}: the oracle is lost: {error!r}")
+    else:
+        life.oracles[id] = oracle, lines[: len(events)]
+        return oracle
     return None
 
 
@@ -182,7 +191,7 @@ def at_rest(life: Life, session: Session) -> Oracle | None:
         life.find(f"{id}: line {len(events)} of a log at rest is bad")
     if id in life.followed and life.past.told[id] != lines:
         life.find(f"{id}: followers hold {len(life.past.told[id])} lines, the log has {len(lines)}")
-    oracle = told_again(life, id, events, since=life.found.get(id, 0))
+    oracle = told_again(life, id, events, lines)
     if oracle is None:
         return None
     promises(life, id, oracle)

@@ -8,6 +8,7 @@ and all its branches; `start_again` puts clock and dice back between them, so th
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +19,14 @@ from trio._core import _run as trio_run
 from trio.testing import MockClock
 
 from dshd.driver import step
-from dshd.log import repair
+from dshd.log import codec, repair, survey
+from dshd.session import opening
 
 LOOK_OUTSIDE = 256  # rounds of the scheduler between two looks, for a Ctrl-C
+
+
+# Lines are read many times: by each branch, and by who checks. An event says the same each time.
+decode = functools.lru_cache(maxsize=None)(codec.decode)
 
 
 class Still(trio_run.TheIOManager):  # type: ignore[misc,name-defined]
@@ -48,11 +54,14 @@ def _jump(clock: MockClock) -> None:
 def deterministic(now_ms: int) -> Iterator[MockClock]:
     """The clock to give to `trio.run`; the wall clock of a repair stands at ``now_ms``."""
     dice = trio_run._r.getstate()
+    decode.cache_clear()
     patches = (
         mock.patch.object(trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         mock.patch.object(trio_run, "TheIOManager", Still),
         mock.patch.object(MockClock, "current_time", _time),
         mock.patch.object(MockClock, "_autojump", _jump),
+        mock.patch.object(survey, "decode", decode),
+        mock.patch.object(opening, "no_cycles", contextlib.nullcontext()),
         mock.patch.object(step, "time", types.SimpleNamespace(monotonic=trio.current_time)),
         mock.patch.object(repair, "time", types.SimpleNamespace(time_ns=lambda: now_ms * 10**6)),
     )

@@ -108,7 +108,7 @@ class Oracle:
     def must_open(self) -> bool:
         """Whether the daemon must open this by itself at its start."""
         timed = any(self.messages[id].get("expires") for q in QUEUES for id in self.queues[q])
-        return bool(self.turn or self.queues["held"] or timed or (self.must_run and not self.going_on))
+        return bool(self.turn or self.queues["held"] or timed or self.must_run)
 
     # --- inbox
 

@@ -105,7 +105,7 @@ def make(seed: int) -> Plan:
 
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 7, 9, 12, 16, 24)  # of a plan, in actions
 DEATHS = ("cut", "kill", "stop")
-BRANCHES, APART = 16, 24  # of a plan, at most; changes of the disk between two, at most
+BRANCHES, APART = 24, 16  # of a plan, at most; changes of the disk between two, at most
 
 
 ON = (

@@ -139,6 +139,7 @@ class Life:
         self.running: set[tuple[str, str]] = set()
         self.followed: set[str] = set()
         self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
+        self.oracles: dict[str, Any] = {}  # {session: (an oracle, the lines that it has followed)}
         self.pauses: list[float] = []
         self._signals: dict[str, trio.Event] = {}
         self._death: dict[str, Any] | None = None
