@@ -428,9 +428,12 @@ class _Life:
             await self._registry.drain(grace)
 
     async def _signals(self, tasks: trio.Nursery) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+        with trio.open_signal_receiver(*numbers) as received:
             async for number in received:
-                if number == signal.SIGHUP:
+                if number == signal.SIGCHLD:
+                    self._spawner.reap()
+                elif number == signal.SIGHUP:
                     await self._daemon.reload_quietly()
                 elif self._daemon.stop_asked.is_set():
                     log.warning("a second signal: stopping at once")
