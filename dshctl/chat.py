@@ -213,6 +213,12 @@ class Chat:
         self._abort, self._abort_at = data, time
         return []
 
+    def _spliced(self, data: Json, time: int) -> list[str]:
+        """An interrupt is a send that stops the turn; the first cause wins."""
+        if data.get("interrupts") is not None and self._abort is None:
+            self._abort, self._abort_at = {**data, "cause": "interrupt"}, time
+        return []
+
     def _turn_end(self, data: Json, time: int) -> list[str]:
         if self.progress and data.get("reason") == "completed":
             self._answer = []
@@ -241,11 +247,16 @@ class Chat:
     def _reason(self, data: Json) -> str:
         reason, error = str(data.get("reason")), data.get("error") or {}
         if reason == "aborted" and self._abort:
-            return f"aborted by {you(self._abort.get('by'))} at {times.clock(self._abort_at, self.now())}"
+            return self._stopped(self._abort)
         words = _REASONS.get(reason, reason)
         if data.get("recovery"):
             words += " (the daemon had died)"
         return f"{words}: {one_line(str(error['message']))}" if error.get("message") else words
+
+    def _stopped(self, abort: Json) -> str:
+        verb = "interrupted" if abort.get("cause") == "interrupt" else "aborted"
+        why = f": {one_line(str(abort['reason']))}" if abort.get("reason") else ""
+        return f"{verb} by {you(abort.get('by'))} at {times.clock(self._abort_at, self.now())}{why}"
 
     def _gap(self, data: Json, time: int) -> list[str]:
         where = f", kept in {data['file']}" if data.get("file") else ""
@@ -291,6 +302,7 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "tool/result": Chat._result,
     "llm/retry": Chat._retry,
     "abort/requested": Chat._aborting,
+    "inbox/spliced": Chat._spliced,
     "log/gap": Chat._gap,
 }
 

@@ -7,6 +7,7 @@ disk, and, for who wants to wait for it (``when_full``), room in the inbox.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -16,9 +17,11 @@ from dshd.session import attachments, loading, sending
 from dshd.session.attachments import Content
 from dshd.session.ledger import Ledger
 from dshd.session.live import Live
+from dshd.session.views import Activity
 from dshd.session.who import Peer
 
 Json = dict[str, Any]
+Tell = Callable[[Callable[[], Json]], None]  # is given a function that returns the answer, or raises
 
 
 async def prepare(session: Live, p: wire.SendParams | wire.InterruptParams) -> Content:
@@ -31,6 +34,20 @@ async def prepare(session: Live, p: wire.SendParams | wire.InterruptParams) -> C
     if not getattr(p, "dry_run", False):
         await session.shelf.put(content.files)
     return content
+
+
+def offer(session: Live, p: wire.SendParams, peer: Peer, tell: Tell) -> bool:
+    ledger = session.guard(peer)
+    content = attachments.content_of(p.text, p.content)
+    if session.state.closed or content.files:
+        return False
+    said = sending.of_params(p, content.blocks, peer.source(p.as_))
+    activity, most = session.activity, _most(session)
+    ledger.offer(
+        lambda s: sending.decide(s, said, most),
+        lambda proposal: tell(lambda: _completed(session, activity, proposal.unwrap())),
+    )
+    return True
 
 
 async def send(session: Live, p: wire.SendParams, peer: Peer, content: Content | None) -> Json:
@@ -57,6 +74,7 @@ async def interrupt(session: Live, p: wire.InterruptParams, peer: Peer, content:
         tag=p.tag,
         interrupts=True,
         then_park=p.keep,
+        reason=p.reason,
     )
     return await session.shelf.during(content.files, lambda: _send(session, ledger, said))
 
@@ -91,10 +109,15 @@ async def _wait_for_room(session: Live, ledger: Ledger) -> None:
 
 async def _send(session: Live, ledger: Ledger, send: sending.Send, asked_at: int | None = None) -> Json:
     activity = session.activity
-    idle = activity.phase == "idle"
     async with _name_again(session, send):
         receipt = await ledger.propose(lambda s: sending.decide(s, send, _most(session), asked_at))
+    return _completed(session, activity, receipt)
+
+
+def _completed(session: Live, activity: Activity, receipt: Json) -> Json:
+    """The receipt with what only the session knows. ``activity``: before the message came."""
     state = session.state
+    idle = activity.phase == "idle"
     starts = idle and receipt["state"] == "pending" and state.runnable and receipt["position"] == 1
     if starts and receipt["turn"] is None:
         receipt["turn"] = state.last_turn + 1

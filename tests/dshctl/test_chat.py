@@ -135,6 +135,20 @@ def test_an_abort_says_who_and_when() -> None:
     assert log.lines()[-2].startswith("-- aborted by you (pts/3) at 11:29, 3 s --")
 
 
+def test_why_a_turn_was_stopped_is_said_with_it() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("abort/requested", turn=12, by=YOU, disposition="keep", reason="wrong branch")
+    log.add("turn/end", turn=12, reason="aborted")
+    assert "aborted by you (pts/3) at 11:29: wrong branch, " in log.lines()[-2]
+
+
+def test_an_interrupt_is_not_called_an_abort() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("inbox/spliced", cause="send", by=YOU, ops=[], interrupts=12, reason="look first")
+    log.add("turn/end", turn=12, reason="aborted", cause="interrupt")
+    assert "interrupted by you (pts/3) at 11:29: look first, " in log.lines()[-2]
+
+
 def test_an_error_and_a_crash_are_said() -> None:
     log = Log().add("turn/start", turn=12).said("followup", "x")
     log.add("turn/end", turn=12, reason="error", error={"code": "AUTH", "message": "the key is refused"})

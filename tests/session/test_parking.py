@@ -388,6 +388,16 @@ async def test_an_interrupt_is_one_event_its_text_runs_next_and_then_the_rest() 
         assert "abort/requested" not in world.types(session)
 
 
+async def test_why_a_turn_was_interrupted_is_in_the_log() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await begin(world, session)
+        await interrupt(session, "rather this", reason="wrong branch")
+        await rest(session)
+        (splice,) = [e.data for e in world.events(session) if e.data.get("interrupts") == 1]
+        assert splice["reason"] == "wrong branch"
+
+
 async def test_a_second_interrupt_before_the_first_ran_goes_behind_it() -> None:
     async with World().run() as world:
         session = await world.session()
