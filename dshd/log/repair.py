@@ -115,7 +115,7 @@ def _refuse_unknown_format(disk: Disk, path: Path) -> None:
 
 def _put(disk: Disk, path: Path, lines: Iterable[bytes]) -> int:
     new = new_name(path)
-    size = disk.write_synced(new, _joined(lines))
+    size = disk.write_synced(new, joined(lines))
     wrong = survey(disk, new).regions
     if wrong:
         raise Internal(f"the repaired log is wrong: {Damage.of(wrong[0]).sentence(new.name)}")
@@ -123,7 +123,7 @@ def _put(disk: Disk, path: Path, lines: Iterable[bytes]) -> int:
     return size
 
 
-def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
     """The same bytes in pieces of about 1 MiB, for fewer writes."""
     piece = bytearray()
     for line in lines:

@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dshd.errors import Conflict, NotFound
+from dshd.errors import Conflict, DshError, NotFound
 from dshd.log.disk import FILE_MODE, Disk, explained
 
 LOG = "log.jsonl"
@@ -72,32 +72,53 @@ class Store:
 
         Returns the log's path. Raises `Conflict` if there is one; on any error there is none.
         """
-        new, final = self.sessions / f"{NEW}{session}", self.session_dir(session)
+        self._refuse_taken(session)
+        try:
+            new = self.begin(session)
+            with explained("make", self.session_dir(session)):
+                for name, content in {LOG: lines, **(files or {})}.items():
+                    self.disk.create_dir_synced((new / name).parent)
+                    self.disk.write_synced(new / name, content)
+            return self.finish(session, session)
+        except DshError:
+            self.abandon(session)
+            raise
+
+    def begin(self, token: str) -> Path:
+        """An empty directory for a session that is made step by step; ``token`` names it meanwhile. What
+        is in it is swept at the next start, unless it comes to `finish`."""
+        new = self.sessions / f"{NEW}{token}"
+        with explained("make", new):
+            self._discard(new)
+            self.disk.create_dir_synced(new)
+        return new
+
+    def finish(self, token: str, session: str) -> Path:
+        """Give the directory its name; its files are synced. Returns the log's path.
+
+        Raises `Conflict` if there is such a session; on any error there is no new one.
+        """
+        self._refuse_taken(session)
+        new, final = self.sessions / f"{NEW}{token}", self.session_dir(session)
         with explained("make", final):
-            if self.disk.exists(final):
-                raise Conflict(f"session {session} exists already.")
+            if self.disk.exists(new / ATTACHMENTS):
+                self.disk.sync_dir(new / ATTACHMENTS)
+            self.disk.sync_dir(new)
             try:
-                self._fill(new, {LOG: lines, **(files or {})})
                 self.disk.rename_synced(new, final)
-            except OSError:
-                self._undo(new, final)
+            except OSError:  # it may have come as far as its name, and failed to make it durable
+                with contextlib.suppress(OSError):
+                    self.disk.rename_synced(final, new)
                 raise
         return final / LOG
 
-    def _fill(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        self._discard(directory)
-        self.disk.create_dir_synced(directory)
-        for name, content in files.items():
-            self.disk.create_dir_synced((directory / name).parent)
-            self.disk.write_synced(directory / name, content)
-        for place in {(directory / name).parent for name in files} | {directory}:
-            self.disk.sync_dir(place)
+    def abandon(self, token: str) -> None:
+        """Take back what was begun, best effort."""
+        self._discard(self.sessions / f"{NEW}{token}")
 
-    def _undo(self, new: Path, final: Path) -> None:
-        """Take a creation back; it may have come as far as its name, and failed to make it durable."""
-        with contextlib.suppress(OSError):
-            self.disk.rename_synced(final, new)
-        self._discard(new)
+    def _refuse_taken(self, session: str) -> None:
+        if self.exists(session):
+            raise Conflict(f"session {session} exists already.")
 
     def _discard(self, directory: Path) -> None:
         with contextlib.suppress(OSError):

@@ -119,8 +119,8 @@ class Folder:
         return assembler.interrupted()
 
 
-def load(disk: Disk, path: Path) -> Loaded:
-    """Open a session's log to drive it. Blocks.
+def load(disk: Disk, path: Path, *, id: str | None = None) -> Loaded:
+    """Open a session's log to drive it. Blocks. ``id`` is its directory's name, if it has none yet.
 
     Raises a `DshError` when the file can't be read at all; a log that can be read but not driven
     comes back with ``broken``. Durability: what is returned is on disk (see `log.recovery`).
@@ -128,7 +128,7 @@ def load(disk: Disk, path: Path) -> Loaded:
     folder = Folder(Kept.nothing(disk, path))
     with no_cycles:
         file, opened = recovery.open_log(disk, path, KNOWN_TYPES, each=folder.take, begin=folder.begin)
-    broken = why_broken(path.parent.name, folder, opened)
+    broken = why_broken(id or path.parent.name, folder, opened)
     if broken is not None and file is not None:
         file.close()
         file = None
@@ -182,7 +182,7 @@ def state_until(disk: Disk, path: Path, seq: int) -> State:
 
 def why_broken(id: str, folder: Folder, opened: recovery.Opened) -> Broken | None:
     name = folder.state.name if folder.state.header else id
-    error = _error(name, folder, opened)
+    error = _copied(id, folder.state) or _error(name, folder, opened)
     if error is None:
         return None
     return Broken("damaged" if isinstance(error, Damaged) else "unsupported", error)
@@ -198,3 +198,12 @@ def _error(name: str, folder: Folder, opened: recovery.Opened) -> DshError | Non
         return Damaged(f"session {name} makes no sense at {folder.nonsense}.",
                        hint=f"dshctl log -o json -s {name}")  # fmt: skip
     return None
+
+
+def _copied(id: str, state: State) -> DshError | None:
+    """A copy under another directory's name. Its messages' ids name the other log, and two sessions would
+    give the same ids to different messages; so it is never driven."""
+    if not state.header or state.id == id:
+        return None
+    return Damaged(f"the directory {id} holds a copy of session {state.id}; it can be read, not continued.",
+                   hint=f"dshctl export {id} | dshctl import --as-new -")  # fmt: skip
