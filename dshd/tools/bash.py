@@ -111,6 +111,9 @@ class Bash:
                 wrapper=plan.kind == "bubblewrap",
                 landlock=plan.landlock,
             )
+        except trio.Cancelled:
+            tell_survivors(ctx)
+            raise
         finally:
             undone = afterwards(plan, ctx.spill_dir)
         return result(done, limit, plan, undone)
@@ -126,6 +129,13 @@ def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
     """Undo what the sandbox could not prevent. A few stat calls as a rule, so not worth a thread; and it
     must happen whether the call was cancelled or not."""
     return sandbox.sweep(plan.places, spill_dir / "removed") if plan.places is not None else []
+
+
+def tell_survivors(ctx: ToolContext) -> None:
+    """A cancelled call is said to have been stopped; say it if that is not so."""
+    left = ctx.spawner.survivors(ctx.session)
+    if left and ctx.keep is not None:
+        ctx.keep(failure(f"Told to stop, but not all of it has ended.{survivors(left)}", "SURVIVORS"))
 
 
 def environment(

@@ -9,7 +9,7 @@ differently. Any other exception is contained by the registry and becomes an err
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -46,6 +46,7 @@ class ToolContext:
     ``dir`` is absolute. ``mode`` is ``read-only``, ``workspace`` or ``full``. ``hidden`` are places no
     tool may read (state, socket, keys), ``readable`` exceptions inside them (spill files, attachments),
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
+    ``keep`` takes the output of a call that is being cancelled, if it has something to say beyond that.
     """
 
     session: str
@@ -65,6 +66,7 @@ class ToolContext:
     bash_max: float = 600.0
     sandbox: str = "auto"
     home: Path | None = None
+    keep: Callable[[ToolOutput], None] | None = None
 
 
 @attrs.frozen(slots=True)

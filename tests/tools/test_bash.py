@@ -278,3 +278,27 @@ async def test_the_spawner_s_death_is_an_answer_too(full: ToolContext) -> None:
         "the call's supervisor was killed; what it ran was ended",
     )
     assert (await sh(full, "echo fine")).text.startswith("fine\n")
+
+
+class Unkillable:
+    """A spawner whose command has a process that can't be ended."""
+
+    async def run(self, *_: object, **__: object) -> Completed:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def survivors(self, label: str) -> list[int]:
+        return [4711] if label == "s0000001" else []
+
+
+async def test_a_cancelled_command_does_not_pass_for_ended_if_it_is_not(full: ToolContext) -> None:
+    kept: list[ToolOutput] = []
+    ctx = attrs.evolve(full, spawner=Unkillable(), keep=kept.append)
+    with trio.move_on_after(0.05) as scope:
+        await sh(ctx, "x")
+    assert scope.cancelled_caught
+    (output,) = kept
+    assert output.is_error
+    assert output.text == (
+        "Told to stop, but not all of it has ended. These processes could not be ended: 4711."
+    )
