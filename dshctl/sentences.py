@@ -261,8 +261,16 @@ def _stopped(got: Json) -> str:
         return f"{name}: nothing is running{rest}."
     started, ended = got.get("started_at"), got.get("ended_at")
     lasted = f" after {age(ended - started)}" if started is not None and ended is not None else ""
-    killed = f" ({plain(got['doing'])} was killed)" if got.get("doing") else ""
-    return f"{name}: stopped turn {turn}{lasted}{killed}."
+    return f"{name}: stopped turn {turn}{lasted}{_killed(got)}."
+
+
+def _killed(got: Json) -> str:
+    survivors = got.get("survivors") or []
+    if survivors:
+        who, one = ", ".join(map(str, survivors)), len(survivors) == 1
+        words = ("process", "is") if one else ("processes", "are")
+        return f", but {words[0]} {who} of it could not be ended and {words[1]} alive"
+    return f" ({plain(got['doing'])} was killed)" if got.get("doing") else ""
 
 
 def _number(value: Any) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,9 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
 
         async def execute(call: Call) -> ToolOutput:
             began = time.monotonic()
-            output = await run.services.tools.execute(call, context)  # noqa: B023 - joined below
+            keep = partial(run.finished.__setitem__, call.id)
+            here = attrs.evolve(context, keep=keep)  # noqa: B023 - joined below
+            output = await run.services.tools.execute(call, here)
             run.seconds[call.id] = time.monotonic() - began
             run.finished[call.id] = output
             return output  # type: ignore[no-any-return]

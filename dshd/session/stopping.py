@@ -74,7 +74,14 @@ def _aborted(session: Live, answer: Json, doing: str | None) -> Json:
         "ended_at": ended.ended_at if ended else None,
         "cleared": answer["cleared"],
         "parked": views.parked(state),
+        "survivors": _survivors(session),
     }
+
+
+def _survivors(session: Live) -> list[int]:
+    """The pids of what its tools ran and nobody could end."""
+    spawner = session.around.services.spawner
+    return spawner.survivors(session.id) if spawner is not None else []
 
 
 async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:

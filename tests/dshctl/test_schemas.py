@@ -40,7 +40,7 @@ ABORTED: Json = {
     "type": "aborted", "exit": 0, "session": "s4h8w2c1", "name": "api", "turn": 12,
     "doing": "bash: make test",
     "outcome": "aborted", "started_at": 0, "ended_at": 2_460_000, "cleared": [],
-    "parked": {"by": "abort", "what": None, "at": 0, "count": 2},
+    "parked": {"by": "abort", "what": None, "at": 0, "count": 2}, "survivors": [],
 }  # fmt: skip
 WOKEN: Json = {
     "type": "woken", "exit": 0, "session": "s4h8w2c1", "name": "api", "runs": True, "turn": 13,

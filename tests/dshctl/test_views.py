@@ -283,6 +283,7 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
         "ended_at": 41 * MIN,
         "cleared": [],
         "parked": {"by": "abort", "what": None, "at": 0, "count": 2},
+        "survivors": [],
     }
     fake.answers["session.abort"] = aborted
     assert dshctl("abort").out.splitlines() == [
@@ -290,6 +291,10 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
         "2 messages are parked.   go on: dshctl wake -s api",
         "                         drop:  dshctl queue clear -s api",
     ]
+    fake.answers["session.abort"] = {**aborted, "survivors": [4711]}
+    assert dshctl("abort").out.splitlines()[0] == (
+        "api: stopped turn 12 after 41 min, but process 4711 of it could not be ended and is alive."
+    )
     fake.answers["session.abort"] = {**aborted, "turn": None, "parked": None}
     assert dshctl("abort") == (0, "api: nothing is running.\n", "")
     dshctl("abort", "--clear", "--turn", "3", "--reason", "no", "api")
