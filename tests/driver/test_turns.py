@@ -470,6 +470,31 @@ async def test_an_abort_during_tools_keeps_what_finished_and_gives_every_call_a_
         await quiet_parked(world, session)
 
 
+async def test_a_call_that_an_abort_could_not_wholly_end_says_so_in_its_result() -> None:
+    began = trio.Event()
+
+    @attrs.define(eq=False)
+    class Stuck(Look):
+        async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+            try:
+                began.set()
+                await trio.sleep_forever()
+            finally:
+                assert ctx.keep is not None
+                ctx.keep(text_output("process 4711 is still there"))
+
+    async with World().run() as world:
+        world.script = [call("look:x")]
+        session = await world.session()
+        session.driver._services = attrs.evolve(session.driver._services, tools=InlineTools([Stuck()]))
+        await followup(session, "work")
+        await began.wait()
+        await session.abort(wire.AbortParams(), ME)
+        (result,) = of_type(world, session, "tool/result")
+        assert result["content"][0]["text"] == "process 4711 is still there"
+        await quiet_parked(world, session)
+
+
 async def test_of_parallel_calls_an_abort_keeps_those_that_had_finished() -> None:
     stuck = trio.Event()
 
