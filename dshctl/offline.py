@@ -49,10 +49,13 @@ class Files:
         try:
             saved: Json = json.loads(self.disk.read_bytes(path.with_name(VIEW)))
             if saved.pop("size") == self.disk.stat(path).size and saved["type"] == "session":
+                saved.pop("lately", None)
                 return {**saved, "phase": "idle", "doing": None}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
-        return view_from_log(self.disk, path)
+        folded = view_from_log(self.disk, path)
+        folded.pop("lately", None)
+        return folded
 
     def views(self) -> list[Json]:
         return sorted((self.view(id) for id in self.ids()), key=lambda view: -(view["active_at"] or 0))

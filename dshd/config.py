@@ -17,7 +17,7 @@ import os
 import stat
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -226,6 +226,12 @@ class Config:
     mcp: dict[str, Server] = attrs.field(factory=dict)
     policy: Policy = Policy()
 
+    @property
+    def currency(self) -> str:
+        """Of the limits: what the routes' prices are in."""
+        prices = (route.price for route in used_routes(self).values())
+        return next((price.currency for price in prices if price is not None), "USD")
+
     def key_variables(self) -> tuple[str, ...]:
         """The variables that routes take their keys from."""
         return tuple(route.api_key_env for route in self.routes.values() if route.api_key_env)
@@ -240,7 +246,6 @@ class Config:
 
 
 _AHEAD: Final[tuple[tuple[str, ...], ...]] = (
-    ("budget",),
     ("driver", "max_running"),
     ("sessions", "keep_run"),
     ("tools", "fetch"),
@@ -248,7 +253,6 @@ _AHEAD: Final[tuple[tuple[str, ...], ...]] = (
     ("notify",),
     ("hooks",),
     ("mcp",),
-    ("policy", "day_cost"),
 )
 
 
@@ -364,20 +368,33 @@ def _check_prices(config: Config) -> None:
         ("budget", "day_cost"): config.budget.day_cost,
         ("policy", "day_cost"): config.policy.day_cost,
     }
-    unpriced = [name for name, route in _used_routes(config).items() if not _is_priced(name, route)]
+    problem = unpriced(config, used_routes(config))
     for path, limit in limits.items():
-        if limit and unpriced:
-            raise Wrong(path, f'a cost limit needs prices, and route "{unpriced[0]}" has none')
+        if limit and problem is not None:
+            raise Wrong(path, problem)
 
 
-def _used_routes(config: Config) -> dict[str, Route]:
-    """Those that are configured, and the default one, which may be a built-in one."""
-    default = config.model.default
-    return config.routes if default is None else {default: Route(), **config.routes}
+def used_routes(config: Config) -> dict[str, Route]:
+    """Those that are configured, the default one and those to fall back on, which may be built-in ones."""
+    others = (name for route in config.routes.values() for name in route.fallback or ())
+    names = (name for name in (config.model.default, *others) if name is not None)
+    return {**{name.partition("/")[0]: Route() for name in names}, **config.routes}
 
 
-def _is_priced(name: str, route: Route) -> bool:
-    return route.price is not None or (route.adapter or name) == "rehearsal"
+def unpriced(config: Config, routes: Iterable[str]) -> str | None:
+    """Why a limit in money can't hold on these routes: one has no price, or another currency; None if it
+    can. The rehearsal model costs nothing."""
+    prices: dict[str, str] = {}  # {currency: route}
+    for name in routes:
+        route = config.routes.get(name, Route())
+        if route.price is not None:
+            prices.setdefault(route.price.currency, name)
+        elif (route.adapter or name) != "rehearsal":
+            return f'a cost limit needs prices, and route "{name}" has none'
+    if len(prices) > 1:
+        both = " and ".join(f'"{name}" in {currency}' for currency, name in list(prices.items())[:2])
+        return f"a cost limit needs one currency, and prices are {both}"
+    return None
 
 
 # ---------------------------------------------------------------- where in the text

@@ -61,7 +61,24 @@ SETTINGS: Final[dict[str, str]] = {
     "net": "bool",
     "ask": "ask",
     "patience": "duration",
+    "max_cost": "money",
+    "max_steps": "count",
+    "max_time": "duration",
+    "max_tokens": "count",
+    "max_errors": "count",
+    "session_cost": "money",
 }
+# What else they may be called: as the options are, and as the budgets that they set.
+_CALLED: Final = {f"turn_{kind}": f"max_{kind}" for kind in ("cost", "steps", "time", "tokens", "errors")}
+
+
+def setting_name(name: str) -> str:
+    """A setting's own name: ``max-cost`` and ``turn_cost`` are ``max_cost``."""
+    if name.startswith("env."):
+        return name
+    name = name.replace("-", "_")
+    return _CALLED.get(name, name)
+
 
 # ---------------------------------------------------------------- parameters
 
@@ -181,8 +198,9 @@ class CreateParams(Params, method="session.create"):
     itself. ``name`` None means none, or, with ``implicit``, one made from the directory's. ``env`` is
     what `paths.session_environment` gives; names that look like secrets are kept out of the log.
     ``terminal``: a person sits at the client. ``key`` is unique in the state directory; the same key
-    again gives the first session and receipt, and with ``retry`` tries again what failed. ``patience`` is
-    in seconds. ``tied``: aborted when this connection ends.
+    again gives the first session and receipt, and with ``retry`` tries again what failed. ``patience`` and
+    ``max_time`` are in seconds; the ``max_...`` are budgets of each turn, 0 is none. ``tied``: aborted when
+    this connection ends.
     """
 
     dir: str
@@ -194,6 +212,10 @@ class CreateParams(Params, method="session.create"):
     net: bool | None = None
     ask: Ask | None = None
     patience: float | None = None
+    max_cost: float | None = None
+    max_steps: int | None = None
+    max_time: float | None = None
+    max_tokens: int | None = None
     env: dict[str, str] = {}  # noqa: RUF012 - never changed
     terminal: bool = False
     text: str | None = None
@@ -324,10 +346,12 @@ class AbortParams(InSession, method="session.abort"):
 
 
 class WakeParams(InSession, method="session.wake"):
-    """``all``: every session; ``message``: release a held one."""
+    """``all``: every session; ``message``: release a held one. ``add`` raises the budget that stopped the
+    session: ``{cost: 2}``, by the kinds in `dshd.budgets`, time in seconds."""
 
     message: str | None = None
     all: bool = False
+    add: dict[str, float] = {}  # noqa: RUF012 - never changed
 
 
 class RetryParams(InSession, method="session.retry"):
@@ -692,6 +716,28 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+_MONEY: Final = re.compile(r"\$?(\d{1,12}(?:\.\d{1,9})?|\.\d{1,9})\Z", re.ASCII)
+_COUNT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)([kKmM]?)\Z", re.ASCII)
+_SCALE: Final = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def parse_money(text: str) -> float:
+    """``2``, ``0.50``, ``$5``. Raises `Invalid`."""
+    match = _MONEY.match(text)
+    if match is None:
+        raise Invalid(f'"{text}" is not an amount of money; write 2 or 0.50')
+    return float(match[1])
+
+
+def parse_count(text: str) -> int:
+    """``50``, ``100k``, ``1.5M``. Raises `Invalid`."""
+    match = _COUNT.match(text)
+    count = round(float(match[1]) * _SCALE[match[2].lower()], 3) if match else 0.5
+    if count != int(count):
+        raise Invalid(f'"{text}" is not a number of them; write 50, 100k or 2M')
+    return int(count)
+
+
 _CLOCK: Final = re.compile(r"(?:(today|tomorrow)[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.ASCII)
 _UNIX: Final = re.compile(r"@(\d+(?:\.\d+)?)\Z", re.ASCII)
 
@@ -771,9 +817,17 @@ def setting(name: str, text: str) -> Any:
     """The value of ``NAME=TEXT`` for `SetParams.values`. Raises `Invalid`."""
     if name.startswith("env.") and len(name) > len("env."):
         return text
+    name = setting_name(name)
     if name not in SETTINGS:
-        raise Invalid(f'no setting "{name}"{did_you_mean(name, SETTINGS)}')
+        raise no_setting(name)
     return _SETTING_READERS[SETTINGS[name]](name, text)
+
+
+def no_setting(name: str) -> Invalid:
+    if name == "day_cost":
+        return Invalid("day_cost is of all sessions together: [budget] day_cost in the config",
+                       hint="man dshd-config")  # fmt: skip
+    return Invalid(f'no setting "{name}"{did_you_mean(name, SETTINGS)}')
 
 
 def _one_of(*words: str) -> Any:
@@ -798,6 +852,8 @@ _SETTING_READERS: Final[Mapping[str, Any]] = {
     "ask": _one_of("wait", "deny"),
     "bool": _bool,
     "duration": lambda name, text: parse_duration(text),
+    "money": lambda name, text: parse_money(text),
+    "count": lambda name, text: parse_count(text),
 }
 
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
 import trio
 
-from dshd.driver import opening, step, turn
+from dshd.budgets import NAMED
+from dshd.driver import budget, opening, step, turn
 from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
 from dshd.driver.port import ROOM_POLL_S as ROOM_POLL_S
@@ -31,11 +33,13 @@ from dshd.model.errors import ModelError
 from dshd.session import inbox
 from dshd.session.closing import Ending, close_turn
 from dshd.session.scratch import Scratch
+from dshd.session.state import State
 from dshd.session.turns import Abort, requested
 from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 
+TIME = NAMED["turn_time"]
 ENDS_BY_CAUSE = {"user": "aborted", "interrupt": "aborted", "client": "aborted", "shutdown": "interrupted"}
 
 
@@ -78,6 +82,11 @@ class Driver:
         if self.work is not None and self.work.turn == turn:
             self.work.remember(asked, clears)
             self.cancel(asked.cause, turn)
+
+    def look_at_time(self) -> None:
+        """A turn's time may be another now: of the one that runs, too."""
+        if self.work is not None:
+            self._limit_time(self.work)
 
     def stop_at_boundary(self) -> None:
         """No new turn is opened, and the one that runs ends at its next step boundary."""
@@ -131,11 +140,19 @@ class Driver:
             notices=(opened.notice,) if opened.notice else (), retry=opened.retry,
         )  # fmt: skip
         self._heed_abort(work)
+        work.watch.go(trio.current_time())
+        self._limit_time(work)
         ending = await self._guarded(run)
         try:
-            await self._close(run, _by_cause(work, ending))
+            await self._close(run, _by_cause(run, ending))
         finally:
             self.work = None
+
+    def _limit_time(self, work: Work) -> None:
+        state = self._owner.state
+        most = budget.limit(state, self._services.config(), TIME, budget.Now())
+        before = state.turn.before.worked / 1000 if state.turn is not None else 0.0
+        work.may_work(most - before if most else math.inf)
 
     def _heed_abort(self, work: Work) -> None:
         """An abort or a stop may have come while the turn's beginning was on its way to disk."""
@@ -149,11 +166,17 @@ class Driver:
         with self._waiting_for_room():
             while True:
                 try:
-                    return await self._owner.record(opening.open_turn)
+                    await self._services.days.known(self._services.config())
+                    return await self._owner.record(lambda s: opening.open_turn(s, self._stops))
                 except NoSpace:
                     await self._room()
                     if not self._may_open(self._owner.state.goes_on):
                         return None
+
+    def _stops(self, state: State) -> budget.Stop | None:
+        services = self._services
+        now = budget.Now(today=services.days.today(services.now()))
+        return budget.stops(state, services.config(), now)
 
     async def _guarded(self, run: Run) -> Ending | None:
         """The work in its scope, with every failure turned into the way the turn ends."""
@@ -183,7 +206,11 @@ class Driver:
         if ending is None:
             return
         route = run.call.route if run.call is not None else None
-        ending = attrs.evolve(ending, partial=run.partial(), model=ending.model or route)
+        ending = attrs.evolve(
+            ending, partial=run.partial(), model=ending.model or route, worked=run.work.worked
+        )
+        run.give_up()
+        ending = attrs.evolve(ending, usage=run.owed)
         with self._waiting_for_room():
             try:
                 await self._write_end(run, ending)
@@ -213,13 +240,22 @@ class Driver:
             self._waits_for_room = False
 
 
-def _by_cause(work: Work, ending: Ending | None) -> Ending | None:
+def _by_cause(run: Run, ending: Ending | None) -> Ending | None:
     """The ending of work that was cancelled; of any other, what the work said."""
+    work = run.work
+    if ending is not None and work.out_of_time:
+        return _out_of_time(run)
     if work.cause is None or ending is None:
         return ending
     if work.cause == "fault":
         return Ending(reason="error", cause="fault", error={"code": "STORAGE", "message": "the disk failed"})
     return Ending(reason=ENDS_BY_CAUSE.get(work.cause, "aborted"), cause=work.cause)
+
+
+def _out_of_time(run: Run) -> Ending:
+    uses = budget.used(run.state, run.services.config(), run.now)
+    stop = next(use for use in uses if use.what == TIME.name)
+    return Ending(reason="budget", cause=TIME.name, budget=stop.to_json())
 
 
 def _end(s: Scratch, run: Run, ending: Ending) -> None:

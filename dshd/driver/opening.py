@@ -6,13 +6,17 @@ instant is in the batch; what comes later waits for the next step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
+from dshd.driver.budget import Stop
 from dshd.session import inbox, queueing
+from dshd.session.closing import Ending, close_turn
 from dshd.session.events import Message
 from dshd.session.scratch import Scratch
+from dshd.session.state import State
 from dshd.session.who import SYSTEM
 
 RESUME_NOTICE: Final = (
@@ -32,8 +36,18 @@ class Opened:
     notice: str | None = None
 
 
-def open_turn(s: Scratch) -> Opened | None:
-    """Emit `turn/start` and the first claim; None if nothing is to be done (any more)."""
+def open_turn(s: Scratch, stops: Callable[[State], Stop | None] = lambda state: None) -> Opened | None:
+    """Emit `turn/start` and the first claim; None if nothing is to be done (any more), or if a budget is
+    used up: then the turn has ended, and what it claimed is back. ``stops`` knows."""
+    opened = _open(s)
+    stop = stops(s.state) if opened is not None else None
+    if stop is None:
+        return opened
+    close_turn(s, Ending(reason="budget", cause=stop.what, budget=stop.to_json()))
+    return None
+
+
+def _open(s: Scratch) -> Opened | None:
     if s.state.turn is not None:
         return None
     queueing.expire(s)
@@ -49,11 +63,16 @@ def open_turn(s: Scratch) -> Opened | None:
     return Opened(number, claim(s, first_step=True))
 
 
-def claim(s: Scratch, *, first_step: bool) -> tuple[Message, ...]:
-    """Take what this step takes; what has expired is ended first, unseen, and what is parked stays."""
+def waiting(s: Scratch, *, first_step: bool) -> inbox.Claimed:
+    """What a step would take now; what has expired is ended first, unseen, and what is parked stays."""
     queueing.expire(s)
-    waiting = inbox.claimable(s.state.queues, first_step=first_step)
-    claimed = tuple((q, m) for q, m in waiting if not s.state.is_parked(m.id))
+    there = inbox.claimable(s.state.queues, first_step=first_step)
+    return tuple((q, m) for q, m in there if not s.state.is_parked(m.id))
+
+
+def claim(s: Scratch, *, first_step: bool) -> tuple[Message, ...]:
+    """Take what this step takes."""
+    claimed = waiting(s, first_step=first_step)
     turn = s.state.turn
     if claimed and turn is not None:
         s.emit(

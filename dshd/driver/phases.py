@@ -8,7 +8,8 @@ Rules:
 - A session has at most one activity. Its cancel scope covers *work* only (gates, model stream,
   tool bodies, waits), never the bookkeeping, which must be written whatever happened.
 - Why an activity was cancelled is recorded before its scope is (after it, all cancellations look
-  alike), and the first cause wins.
+  alike), and the first cause wins. Only time itself cancels without a word: a turn's time is the scope's
+  deadline, which moves while the work waits for somebody else.
 - ``wake`` outside of idle changes no phase: the live driver looks by itself, and whoever goes
   idle asks again in the same step. That is the whole latch.
 - An abort while idle finds nothing to stop, and arms nothing.
@@ -17,12 +18,14 @@ Rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
 import attrs
 import trio
 
+from dshd.driver.budget import Stopwatch
 from dshd.session.turns import Abort
 
 PHASES: Final[dict[str, dict[str, str]]] = {
@@ -61,7 +64,7 @@ class Phase:
 class Work:
     """The activity of one turn. ``cause``: why it was cancelled; ``doing``: one short line;
     ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
-    that is known; ``asked`` and ``clears``: see `remember`."""
+    that is known; ``asked`` and ``clears``: see `remember`; ``most``: s that it may work for."""
 
     turn: int
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -73,6 +76,30 @@ class Work:
     stop_at_boundary: bool = False
     asked: Abort | None = None
     clears: frozenset[str] = frozenset()
+    most: float = math.inf
+    watch: Stopwatch = attrs.field(factory=Stopwatch)
+
+    @property
+    def worked(self) -> int:
+        """ms of work so far; waiting for something outside is none."""
+        return round(self.watch.worked(trio.current_time()) * 1000)
+
+    def says(self, doing: str | None, since: int, waits: str | None = None, until: int | None = None) -> None:
+        """What it does from now on; what ``waits`` takes no time of the turn's."""
+        self.doing, self.since, self.waits, self.until = doing, since, waits, until
+        now = trio.current_time()
+        self.watch.pause(now) if waits is not None else self.watch.go(now)
+        self.may_work(self.most)
+
+    def may_work(self, most: float) -> None:
+        """For ``most`` s in all; past that, its scope is cancelled."""
+        self.most = most
+        self.scope.deadline = self.watch.ends(most, trio.current_time())
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether its time, and nobody, has cancelled it."""
+        return self.cause is None and self.scope.cancelled_caught
 
     def remember(self, asked: Abort, clears: Iterable[str]) -> None:
         """What an abort asked for, and what it clears: the disk may be too full to take it now."""

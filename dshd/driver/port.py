@@ -12,6 +12,7 @@ import attrs
 from dshd.prompt.context import GitInfo
 from dshd.prompt.git import git_info
 from dshd.prompt.instructions import find_instructions
+from dshd.session.days import Days
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
 from dshd.tools.threads import reading
@@ -80,7 +81,7 @@ class RealOutside:
 
 @attrs.frozen(kw_only=True)
 class Services:
-    """The daemon's, shared by all drivers. ``now`` gives Unix ms."""
+    """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent."""
 
     models: Any
     tools: Any
@@ -96,4 +97,5 @@ class Services:
     home: Path | None
     outside: Outside
     tool_rules: Sequence[Any] = ()
+    days: Days = attrs.field(factory=Days)
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from dshd.driver import budget
 from dshd.driver.history import History
 from dshd.driver.phases import Work
 from dshd.driver.port import Owner, Services
@@ -14,6 +16,7 @@ from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
 from dshd.prompt.assembly import SystemPrompt
 from dshd.prompt.context import GitInfo
+from dshd.session import spending
 from dshd.session.events import Message
 from dshd.session.state import State
 from dshd.tools.tool import ToolOutput
@@ -24,7 +27,8 @@ class Run:
     """``claimed``: the batch of the step to come; ``notices``: system texts that go with it; ``retry``:
     the turn repeats an earlier one, so that its first step needs no message.
 
-    ``finished``: outputs of calls whose results may not be on disk yet, by call id.
+    ``finished``: outputs of calls whose results may not be on disk yet, by call id. ``owed``: usage of
+    attempts that failed, which no event tells yet.
     ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
     refused the step that was to open.
     """
@@ -47,6 +51,7 @@ class Run:
     finished: dict[str, ToolOutput] = attrs.field(factory=dict)
     injects: list[str] = attrs.field(factory=list)
     seconds: dict[str, float] = attrs.field(factory=dict)
+    owed: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def state(self) -> State:
@@ -65,8 +70,31 @@ class Run:
 
     def says(self, doing: str | None, *, waits: str | None = None, until: int | None = None) -> None:
         """What status shows from now on."""
-        self.work.doing, self.work.waits, self.work.until = doing, waits, until
-        self.work.since = self.services.now()
+        self.work.says(doing, self.services.now(), waits, until)
+
+    def priced(self, usage: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Usage with its cost, at the price that the call was made with."""
+        return spending.priced(usage, self.call.price if self.call is not None else None)
+
+    def give_up(self) -> None:
+        """Drop the answer that streamed; what it cost is owed."""
+        if self.assembler is not None:
+            self.owed = spending.add(self.owed, self.priced(self.assembler.usage))
+        self.assembler = None
+
+    def pay(self) -> Mapping[str, Any]:
+        """What is owed, for the event that tells it."""
+        owed, self.owed = self.owed, {}
+        return owed
+
+    @property
+    def now(self) -> budget.Now:
+        """What counts to budgets and isn't in the log."""
+        return budget.Now(self.work.worked, self.services.days.today(self.services.now()))
+
+    def stops(self, state: State) -> budget.Stop | None:
+        """The budget that keeps the turn from going on."""
+        return budget.stops(state, self.services.config(), self.now)
 
     def partial(self) -> list[dict[str, Any]]:
         """What has streamed and is worth keeping if the turn ends now."""

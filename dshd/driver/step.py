@@ -22,8 +22,9 @@ from typing import Any
 import attrs
 import trio
 
+from dshd.driver.budget import Stop
 from dshd.driver.chunks import ChunkLog
-from dshd.driver.opening import claim
+from dshd.driver.opening import claim, waiting
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.model import retry
@@ -56,7 +57,7 @@ async def ask(run: Run, prepared: Prepared) -> Assembled:
         try:
             return await _attempt(run, prepared, attempt)
         except ModelError as error:
-            run.assembler = None  # nothing of a failed attempt reaches the answer
+            run.give_up()  # nothing of a failed attempt reaches the answer
             failures += 1
             plan = _plan(run, prepared, error, failures)
             attempt += 1
@@ -106,6 +107,8 @@ async def _wait(run: Run, error: ModelError, attempt: int, delay_s: float) -> No
     until = run.services.now() + round(delay_s * 1000)
     data = {"turn": run.turn, "step": run.step, "attempt": attempt, "delay_ms": round(delay_s * 1000),
             "until": until, **error.to_json()}  # fmt: skip
+    if run.owed:
+        data["usage"] = dict(run.pay())
     run.owner.post(lambda s: s.emit("llm/retry", data))
     doing = f"waiting ({WAITS.get(error.code, 'the provider')}), attempt {attempt}"
     run.says(doing, waits="provider", until=until)
@@ -150,11 +153,12 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
         "step": run.step,
         "content": content,
         "model": run.call.route if run.call is not None else None,
-        "usage": answer.usage,
+        "usage": run.priced(answer.usage),
     }
     if content:
         await run.owner.record(lambda s: _emit_answer(s, data, groups[0] if groups else ()))
-    run.assembler = None
+        run.assembler = None
+    run.give_up()
     if answer.finish == "content-filter":
         raise ModelError("CONTENT_FILTERED", "the provider's content filter stopped the answer")
     return groups
@@ -296,10 +300,12 @@ def _context(run: Run) -> ToolContext:
 
 @attrs.frozen(slots=True)
 class After:
-    """What follows a step: another one with this batch, or the turn's end (``ends``)."""
+    """What follows a step: another one with this batch, or the turn's end (``ends``); ``stop``: the
+    budget that doesn't let it go on."""
 
     ends: bool
     claimed: tuple[Message, ...] = ()
+    stop: Stop | None = None
 
 
 def after(s: Scratch, run: Run) -> After:
@@ -311,16 +317,19 @@ def after(s: Scratch, run: Run) -> After:
     for id in list(s.state.turn.calls) if s.state.turn else ():
         if id in run.finished:  # its own batch failed, for want of room
             _emit_result(s, run, id)
-    s.emit("step/end", {"turn": run.turn, "step": run.step})
+    data = {"turn": run.turn, "step": run.step, "worked_ms": run.work.worked}
+    s.emit("step/end", {**data, "usage": dict(run.owed)} if run.owed else data)
     _emit_injects(s, run)
     return go_on(s, run)
 
 
 def go_on(s: Scratch, run: Run) -> After:
-    """Whether the turn owes another step; claims for it."""
+    """Whether the turn owes another step, and may take it; claims for it."""
     turn = s.state.turn
     if turn is None or turn.abort is not None:
         return After(ends=True)
+    if (turn.results_wait or waiting(s, first_step=False)) and (stop := run.stops(s.state)) is not None:
+        return After(ends=True, stop=stop)
     claimed = () if run.work.stop_at_boundary else claim(s, first_step=False)
     return After(ends=not (turn.results_wait or claimed), claimed=claimed)
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from dshd.driver import prestep, step, waterfall
+from dshd.driver.budget import Stop
 from dshd.driver.run import Run
 from dshd.plugins import TurnStopping
 from dshd.session.closing import Ending, close_turn
@@ -35,7 +38,7 @@ async def work(run: Run) -> Ending | None:
         follows = await _follows(run)
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
-        run.claimed, run.finished, run.injects = follows.claimed, {}, []
+        run.claimed, run.finished, run.injects, run.owed = follows.claimed, {}, [], {}
         if run.work.stop_at_boundary:
             return Ending(reason="interrupted", cause="shutdown", resume=True)
 
@@ -54,7 +57,7 @@ async def _follows(run: Run) -> step.After:
     """What follows the step; who wants a word before the turn ends is asked first."""
     asks = bool(waterfall.stoppers(run.services.plugins)) and not run.work.stop_at_boundary
     follows = await run.owner.record(lambda s: _after(s, run, closes=not asks))
-    if not (asks and follows.ends):
+    if not (asks and follows.ends) or follows.stop is not None:
         return follows
     answer = run.state.turn.answer if run.state.turn is not None else ""
     stopping = TurnStopping(run.state.id, run.turn, run.step, answer)
@@ -64,7 +67,7 @@ async def _follows(run: Run) -> step.After:
 
 def _after(s: Scratch, run: Run, *, closes: bool) -> step.After:
     follows = step.after(s, run)
-    return _close(s, run, follows) if closes else follows
+    return _close(s, run, follows) if closes or follows.stop is not None else follows
 
 
 def _stopping(s: Scratch, run: Run, said: Sequence[tuple[str, str]]) -> step.After:
@@ -77,5 +80,11 @@ def _stopping(s: Scratch, run: Run, said: Sequence[tuple[str, str]]) -> step.Aft
 def _close(s: Scratch, run: Run, follows: step.After) -> step.After:
     turn = s.state.turn
     if follows.ends and turn is not None and turn.abort is None:
-        close_turn(s, Ending(reason="max-tokens" if run.capped else "completed"))
+        close_turn(s, attrs.evolve(_ending(run, follows.stop), worked=run.work.worked))
     return follows
+
+
+def _ending(run: Run, stop: Stop | None) -> Ending:
+    if stop is not None:
+        return Ending(reason="budget", cause=stop.what, budget=stop.to_json())
+    return Ending(reason="max-tokens" if run.capped else "completed")

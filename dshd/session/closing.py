@@ -34,7 +34,8 @@ class Ending:
     """Why and how a turn ends. ``partial``: blocks that had streamed, text and reasoning only.
 
     ``results``: ``{call id: tool/result members}`` of calls that had finished. ``resume``: the
-    next start goes on with this turn.
+    next start goes on with this turn. ``budget``: the limit that ended it; ``usage``: of attempts of
+    the open step that no event tells yet; ``worked``: ms of work, None if nobody knows.
     """
 
     reason: str
@@ -45,6 +46,9 @@ class Ending:
     partial: Sequence[Mapping[str, Any]] = ()
     results: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     model: str | None = None
+    budget: Mapping[str, Any] | None = None
+    usage: Mapping[str, Any] = attrs.field(factory=dict)
+    worked: int | None = None
 
 
 def close_turn(s: Scratch, ending: Ending) -> None:
@@ -55,10 +59,17 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     _keep_partial(s, turn, ending)
     _close_calls(s, ending)
     if s.state.turn and s.state.turn.step_open:
-        s.emit("step/end", {"turn": turn.number, "step": turn.step})
+        s.emit("step/end", _step_end(turn, ending))
     _return_claimed(s, ending)
     _expire_too_late(s, turn)
     s.emit("turn/end", _turn_end(s, turn, ending))
+
+
+def _step_end(turn: OpenTurn, ending: Ending) -> dict[str, Any]:
+    data: dict[str, Any] = {"turn": turn.number, "step": turn.step}
+    if ending.worked is not None:
+        data["worked_ms"] = ending.worked
+    return {**data, "usage": dict(ending.usage)} if ending.usage else data
 
 
 def _keep_partial(s: Scratch, turn: OpenTurn, ending: Ending) -> None:
@@ -108,6 +119,7 @@ _CAUSES: Final = {
     "interrupt": "the user interrupted the turn",
     "shutdown": "the daemon was stopped",
     "error": "the turn failed",
+    "turn_time": "the turn's time was used up",
 }
 
 
@@ -172,6 +184,10 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
         data["cause"] = ending.cause
     if ending.error:
         data["error"] = dict(ending.error)
+    if ending.budget:
+        data["budget"] = dict(ending.budget)
+    if ending.worked is not None:
+        data["worked_ms"] = ending.worked
     if ending.recovery:
         data["recovery"] = True
     if ending.resume and now.members:

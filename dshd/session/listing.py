@@ -2,14 +2,15 @@
 
 What `ls` and name resolution need of a session that isn't loaded comes from one file for all (`index`),
 else from ``view.json`` beside its log, each believed only if it fits the log's size; else the log is
-folded. Of a loaded one it is asked of the session.
+folded. Of a loaded one it is asked of the session. With a view comes what its session spent lately, for
+the sum of all (`days`).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +22,8 @@ from dshd import wire
 from dshd.errors import DshError
 from dshd.log.disk import Disk
 from dshd.log.store import Store
-from dshd.session import index, opening, views
+from dshd.session import days, index, opening, views
+from dshd.session.days import Days
 from dshd.session.hops import Hops
 from dshd.session.index import Index
 from dshd.session.session import Session
@@ -36,9 +38,14 @@ AT_ONCE: Final = 64  # views that are read in one hop
 
 
 class Listing:
-    """``loaded``: the sessions that are, kept up by their loader; it tells what leaves (`left`, `gone`)."""
+    """``loaded``: the sessions that are, kept up by their loader; it tells what leaves (`left`, `gone`).
+    ``now`` gives Unix ms."""
 
-    def __init__(self, store: Store, hops: Hops, loaded: Mapping[str, Session]) -> None:
+    def __init__(
+        self, store: Store, hops: Hops, loaded: Mapping[str, Session], days: Days, now: Callable[[], int]
+    ) -> None:
+        self._days = days
+        self._now = now
         self._store = store
         self._hops = hops
         self._loaded = loaded
@@ -46,6 +53,7 @@ class Listing:
         self._listed: set[str] = set()  # on disk at the start, and not deleted since
         self._saving = trio.Lock()
         self._read = trio.Event()
+        self._named: dict[str, str] = {}  # {name: id}: looked at before it is believed
 
     # --- asking
 
@@ -67,10 +75,19 @@ class Listing:
         return list({**dict(self._views.views()), **loaded}.values())
 
     def loaded_as(self, ref: str) -> str | None:
-        """Without looking at all sessions: an open one of this name is the only one, and a name
-        goes before an id."""
-        named = (id for id, s in self._loaded.items() if s.state.name == ref and not s.state.closed)
-        return next(named, ref if ref in self._loaded and not wire.MESSAGE_ID.match(ref) else None)
+        """Without looking at all sessions: an open one of this name is the only one, and no name looks
+        like an id."""
+        if ref in self._loaded:
+            return ref
+        known = self._loaded.get(self._named.get(ref, ""))
+        if known is None or not _is_called(known, ref):
+            known = next((one for one in self._loaded.values() if _is_called(one, ref)), None)
+        if known is None:
+            return None
+        if len(self._named) >= len(self._loaded):
+            self._named.clear()
+        self._named[ref] = known.id
+        return known.id
 
     # --- reading
 
@@ -84,13 +101,18 @@ class Listing:
         for some in batched(missing, AT_ONCE):
             for id, view in await self._hops.read(partial(self._views_of, some)):
                 self._note(id, view)
+        spent = await self._hops.read(partial(days.read, store.disk, store.state))
+        self._days.restore({id: lately for id, lately in spent.items() if id not in ids})
+        self._days.complete()
         self._read.set()
         if missing:
             await self._save()
 
     def _note(self, id: str, view: Json) -> None:
         """A view that was read, unless something became of the session meanwhile."""
+        lately = view.pop("lately", None)
         if id in self._listed and id not in self._loaded and id not in self._views:
+            self._days.note(id, days.from_json(lately))
             self._views.put({**view, "id": id})
 
     def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
@@ -113,10 +135,22 @@ class Listing:
         """It leaves memory."""
         self._views.put({**session.show(), "id": session.id})
 
-    def gone(self, id: str) -> None:
-        """It is deleted."""
+    async def gone(self, id: str) -> None:
+        """It is about to be deleted.
+
+        Durability: that what it spent today stays spent is on disk, if the disk takes it.
+        """
         self._views.pop(id)
         self._listed.discard(id)
+        self._days.delete(id)
+        store = self._store
+        async with self._saving:
+            spent = self._days.deleted(self._now())
+            if id in spent:
+                try:
+                    await self._hops.read(lambda: days.write(store.disk, store.state, spent))
+                except OSError as error:
+                    log.warning("%s was not written: %s", days.NAME, error)
 
     async def save(self) -> None:
         """Write the index, if all has been read."""
@@ -125,18 +159,23 @@ class Listing:
 
     async def _save(self) -> None:
         store = self._store
-        lines = {view["id"]: orjson.dumps(view) for view in self.known()}
+        self._days.forget(self._now())
+        lines = {view["id"]: orjson.dumps(self._with_lately(view)) for view in self.known()}
         try:
             async with self._saving:
                 await self._hops.read(lambda: index.write(store.disk, store.state, lines.values()))
         except OSError as error:
             log.warning("%s was not written: %s", index.NAME, error)
 
+    def _with_lately(self, view: Json) -> Json:
+        lately = self._days.of(view["id"])
+        return {**view, "lately": days.to_json(lately)} if lately else view
+
     async def save_view(self, session: Session) -> None:
         """Write the view beside a session's log."""
         if session.ledger is None or session.broken is not None:
             return
-        disk, view = self._store.disk, {**session.show(), "size": session.size}
+        disk, view = self._store.disk, {**self._with_lately(session.show()), "size": session.size}
         path = self._store.session_dir(session.id) / VIEW
         try:
             async with self._saving:
@@ -145,12 +184,18 @@ class Listing:
             log.warning("session %s: %s was not written: %s", session.id, VIEW, error)
 
 
+def _is_called(session: Session, name: str) -> bool:
+    state = session.state
+    return state.name == name and not state.closed
+
+
 def batched(items: list[T], size: int) -> Iterator[list[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def view_from_log(disk: Disk, path: Path) -> Json:
-    """A session's view by folding its log; of one that can't be read, what its directory says."""
+    """A session's view by folding its log, and what it spent ``lately``; of one that can't be read, what its
+    directory says."""
     id = path.parent.name
     try:
         found = opening.glance(disk, path)
@@ -159,4 +204,5 @@ def view_from_log(disk: Disk, path: Path) -> Json:
         return {**views.session(State(), broken="damaged"), "id": id, "name": id}
     word = found.broken.word if found.broken else None
     view = views.session(found.state, size=found.opened.size, broken=word)
+    view["lately"] = days.to_json(found.state.lately)
     return view if view["id"] else {**view, "id": id, "name": id, "state": "damaged"}

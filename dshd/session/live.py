@@ -14,7 +14,8 @@ from typing import Any
 
 import trio
 
-from dshd.driver.driver import ROOM_POLL_S, Driver
+from dshd.driver.driver import Driver
+from dshd.driver.port import ROOM_POLL_S
 from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
@@ -63,6 +64,7 @@ class Live:
         self.clock = Clock(self, around.services.now, around.start)
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
+        around.services.days.note(id, state.lately)
         self.ledger: Ledger | None = None
         if writer is not None:
             self.ledger = Ledger(state, writer, self._hooks(), self._prelude(partial, found))
@@ -115,6 +117,9 @@ class Live:
         turn = self.state.turn
         if turn is not None and turn.abort is not None:
             self.driver.cancel(turn.abort.cause, turn.number)
+        self.around.services.days.note(self.id, self.state.lately)
+        if any(event.type == "session/changed" for event in events):
+            self.driver.look_at_time()
         self.used = trio.current_time()
         self.driver.poke()
         self.clock.watch()
@@ -132,6 +137,7 @@ class Live:
         if self.ledger is not None and self._refold is not None:
             try:
                 self.ledger.state = await self._refold(self.ledger.writer)
+                self.around.services.days.note(self.id, self.state.lately)
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)
             self.around.on_reset(self.id, self.ledger.writer.synced)
@@ -299,6 +305,11 @@ class Live:
         return await self.keeper.recall(names) if self.keeper is not None else lambda: None
 
     # --- the end
+
+    async def written(self) -> None:
+        """Wait until what was asked is written."""
+        while self.ledger is not None and not self.ledger.idle:
+            await self.next_change()
 
     async def drain(self) -> None:
         """Wait until the running turn has ended and all that was asked is written."""

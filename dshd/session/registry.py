@@ -74,7 +74,7 @@ class Registry:
         environments = Environments(store)
         self.services = attrs.evolve(services, environment=environments.of, reserve=self._give_reserve)
         self._hops = hops = Hops(store.disk, threads)
-        self._listing = Listing(store, hops, self.loaded)
+        self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
         self._maker = Maker(store, hops, self.services)
         self._around = Surroundings(
@@ -262,7 +262,7 @@ class Registry:
         with trio.CancelScope(shield=True):
             await session.drain()
             self._loader.let_go(session)
-            self._listing.gone(id)
+            await self._listing.gone(id)
             await self._hops.write(lambda: self.store.delete(id))
         return {"type": "removed", "exit": 0, "session": id, "name": view["name"]}
 

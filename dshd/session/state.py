@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.log.codec import Event
-from dshd.session import attachments, inbox, surface, undo
+from dshd.session import attachments, inbox, spending, surface, undo
 from dshd.session import gap as gaps
 from dshd.session.events import QUEUES, Message, Queue, block_bytes
 from dshd.session.inbox import Queues
@@ -31,13 +31,14 @@ from dshd.session.turns import (
     CallState,
     EndedTurn,
     OpenTurn,
-    add_usage,
     answer_of,
     end,
 )
 from dshd.session.values import evolve
 
 CRASH_LOOP: Final = 3
+# Errors of results that the end of a turn gave, not the tool.
+UNFINISHED: Final = frozenset(("SKIPPED", "STOPPED", "NOT_STARTED", "OUTCOME_UNKNOWN"))
 _NAMES: Final[dict[str, Queue]] = {queue: queue for queue in QUEUES}  # one string for each, not one a message
 
 _ENDED_BY_CAUSE: Final = {
@@ -53,13 +54,15 @@ class Nonsense(ValueError):
 @attrs.frozen(slots=True)
 class Parked:
     """Nothing in the queue runs until a person says so. ``by``: abort, interrupt, error, budget,
-    crash-loop or import; ``who`` is the source of who asked for it, if somebody did."""
+    crash-loop or import; ``who`` is the source of who asked for it, if somebody did; ``budget``: the
+    limit that was reached (see `budgets`)."""
 
     by: str
     what: str | None
     at: int
     seq: int
     who: Any = None
+    budget: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(slots=True)
@@ -75,9 +78,10 @@ class State:
     ``retry``: one that somebody wants once more. Both run although the session may be parked.
     ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
     has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
-    of all ended turns. ``weight``, ``timed``, ``waking``: bytes of all that waits, how many of it come
-    due or expire, and how many were sent with wake and aren't held. ``files``: attachments that
-    messages refer to."""
+    of all turns, and ``lately``: of the last day (see `spending`). ``raised``: by how much the session's
+    own budgets were raised; ``adding``: those of the turn that is to be retried. ``weight``, ``timed``,
+    ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
+    wake and aren't held. ``files``: attachments that messages refer to."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -105,7 +109,10 @@ class State:
     doubted: tuple[str, ...] = ()
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
-    spent: Mapping[str, float] = attrs.field(factory=dict)
+    spent: Mapping[str, Any] = attrs.field(factory=dict)
+    lately: Mapping[int, Mapping[str, Any]] = attrs.field(factory=dict)
+    raised: Mapping[str, float] = attrs.field(factory=dict)
+    adding: Mapping[str, float] | None = None
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
@@ -245,11 +252,13 @@ def _header(state: State, event: Event) -> None:
 
 
 def _changed(state: State, event: Event) -> None:
-    state.settings = {**state.settings, **event.data["set"]}
+    new = event.data["set"]
+    state.settings = {**state.settings, **new}
+    state.raised = {name: by for name, by in state.raised.items() if name not in new}
 
 
 def _closed(state: State, event: Event) -> None:
-    state.closed, state.retry = True, None
+    state.closed, state.retry, state.adding = True, None, None
 
 
 def _reopened(state: State, event: Event) -> None:
@@ -265,8 +274,9 @@ def _forked(state: State, event: Event) -> None:
     """Behind what was copied: it is history here, and owes, costs and holds back nothing."""
     if state.turn is not None or state.pending:
         raise KeyError("a fork that is neither idle nor empty")
-    state.title, state.spent, state.crashes = event.data["title"], {}, 0
-    state.parked = state.resume = state.retry = None
+    state.title, state.crashes = event.data["title"], 0
+    state.spent, state.lately, state.raised = {}, {}, {}
+    state.parked = state.resume = state.retry = state.adding = None
 
 
 def _imported(state: State, event: Event) -> None:
@@ -274,7 +284,8 @@ def _imported(state: State, event: Event) -> None:
     if state.turn is not None:
         raise KeyError(f"turn {state.turn.number} is still open")
     state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
-    state.resume = state.retry = None
+    state.lately = {}  # of another day, or place
+    state.resume = state.retry = state.adding = None
     state.woken, state.crashes = False, 0
 
 
@@ -407,12 +418,27 @@ def _claimed(state: State, claimed: inbox.Claimed) -> None:
 
 
 def _woken(state: State, event: Event) -> None:
+    """Unparks; a wish to retry alone does not, one that comes with a raised budget (``add``) does."""
     state.crashes = 0
-    if "retry" in event.data:
-        state.retry = event.data["retry"]
-        return
-    state.parked = None
-    state.woken = bool(state.queues["next-turn"])
+    retry, add = event.data.get("retry"), event.data.get("add")
+    if retry is not None:
+        state.retry, state.adding = retry, None
+    if add is not None:
+        _raise(state, event, add)
+    if retry is None or add is not None:
+        state.parked = None
+        state.woken = bool(state.queues["next-turn"])
+
+
+def _raise(state: State, event: Event, add: Mapping[str, float]) -> None:
+    """``add``: ``{budget: by how much}``. A day's is of that day."""
+    if "day_cost" in add:
+        state.lately = spending.noted(state.lately, event.time, {"raised": add["day_cost"]})
+    if "session_cost" in add:
+        by = state.raised.get("session_cost", 0) + add["session_cost"]
+        state.raised = {**state.raised, "session_cost": by}
+    if state.retry is not None:
+        state.adding = {name: by for name, by in add.items() if name.startswith("turn_")}
 
 
 # --- turns and steps -----------------------------------------------------------------------------
@@ -433,7 +459,20 @@ def _turn_start(state: State, event: Event) -> None:
         for id in ended.members:
             _attempt_again(state, event, id, number)
         state.turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
+        _take_over(state, ended)
     state.last_turn, state.woken, state.resume, state.retry = number, False, None, None
+    state.adding = None
+
+
+def _take_over(state: State, ended: EndedTurn) -> None:
+    """What goes on by itself, or with raised budgets, counts on from where the attempt before it was;
+    what a person wants once more counts anew."""
+    goes_on = state.resume == ended.number
+    if goes_on or state.adding is not None:
+        raised = dict(ended.raised)
+        for name, by in ({} if goes_on else state.adding or {}).items():
+            raised[name] = raised.get(name, 0) + by
+        state.turn = evolve(_open(state), before=ended.spent, errors=ended.spent.errors, raised=raised)
 
 
 def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:
@@ -467,7 +506,24 @@ def _step_start(state: State, event: Event) -> None:
 
 
 def _step_end(state: State, event: Event) -> None:
-    state.turn = evolve(_open(state), step_open=False, chunks_from=None)
+    worked = event.data.get("worked_ms", _open(state).worked)
+    state.turn = evolve(_open(state), step_open=False, chunks_from=None, worked=worked)
+    _spend(state, event)
+
+
+def _retried(state: State, event: Event) -> None:
+    if event.data.get("usage"):
+        _spend(state, event)
+
+
+def _spend(state: State, event: Event) -> None:
+    """Usage that an event reports: of an answer, or of attempts that gave none."""
+    usage = event.data.get("usage")
+    if usage:
+        turn = _open(state)
+        state.turn = evolve(turn, usage=spending.add(turn.usage, usage))
+        state.spent = spending.add(state.spent, usage)
+        state.lately = spending.noted(state.lately, event.time, usage)
 
 
 def _step_rejected(state: State, event: Event) -> None:
@@ -528,8 +584,8 @@ def _assistant(state: State, event: Event) -> None:
         tools=turn.tools + len(calls),
         answer=answer_of(data["content"]) or turn.answer,
         model=data.get("model"),
-        usage=add_usage(turn.usage, data.get("usage")),
     )
+    _spend(state, event)
 
 
 def _tool_call(state: State, event: Event) -> None:
@@ -541,11 +597,14 @@ def _tool_call(state: State, event: Event) -> None:
 def _tool_result(state: State, event: Event) -> None:
     turn, data = _open(state), event.data
     call = turn.calls[data["call"]]
-    unknown = turn.unknown
-    if (data.get("error") or {}).get("code") == "OUTCOME_UNKNOWN":
+    unknown, code = turn.unknown, (data.get("error") or {}).get("code")
+    if code == "OUTCOME_UNKNOWN":
         unknown = (*unknown, {"tool": call.name, "what": str(data["error"].get("what", ""))})
     rest = {id: c for id, c in turn.calls.items() if id != call.id}
-    state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True)
+    errors = turn.errors
+    if code not in UNFINISHED:
+        errors = errors + 1 if data.get("is_error") else 0
+    state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True, errors=errors)
 
 
 def _turn_end(state: State, event: Event) -> None:
@@ -561,7 +620,6 @@ def _turn_end(state: State, event: Event) -> None:
         receipt = state.receipts[id]
         state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
     state.turns[turn.number] = end(turn, data, event.time)
-    state.spent = add_usage(state.spent, turn.usage)
     state.turn = None
     state.resume = turn.number if data.get("resume") else None
     _count_crash(state, event)
@@ -589,10 +647,10 @@ def _park_at_end(state: State, event: Event, turn: OpenTurn) -> None:
     reason = event.data["reason"]
     error = event.data.get("error") or {}
     if reason in ("error", "budget"):
-        if state.parked is not None and state.parked.by != "error":
+        if state.parked is not None and state.parked.by not in ("error", reason):
             return  # a retry that failed: what waits for a person still does
         what = error.get("message") if reason == "error" else event.data.get("cause")
-        state.parked = Parked(reason, what, event.time, event.seq)
+        state.parked = Parked(reason, what, event.time, event.seq, budget=event.data.get("budget"))
     elif turn.then_park and not event.data.get("resume") and state.receipts[turn.then_park].ended:
         who = state.receipts[turn.then_park].message.source
         state.parked = Parked("interrupt", None, event.time, event.seq, dict(who))
@@ -615,7 +673,7 @@ def _todo(state: State, event: Event) -> None:
 
 def _gap(state: State, event: Event) -> None:
     """A repaired log: from here on, what refers into the gap is made to fit, or ignored."""
-    state.gap, state.retry = True, None
+    state.gap, state.retry, state.adding = True, None, None
     state.doubted = (*state.doubted, *gaps.doubted(state))
 
 
@@ -641,6 +699,7 @@ _FOLD: Final[dict[str, Callable[[State, Event], None]]] = {
     "user/message": _user_message,
     "assistant/chunk": _chunk,
     "assistant/message": _assistant,
+    "llm/retry": _retried,
     "tool/call": _tool_call,
     "tool/result": _tool_result,
     "request/header": _request_header,

@@ -7,7 +7,9 @@ from typing import Any
 
 import attrs
 
+from dshd.session import spending
 from dshd.session.inbox import Claimed
+from dshd.session.spending import NOTHING, Spending
 from dshd.session.values import evolve
 
 STRICTNESS = ("continue", "keep", "clear")  # of an abort's disposition, laxest first
@@ -53,7 +55,10 @@ class OpenTurn:
     ``calls``: those of the open step without a result, in the model's order.
     ``then_park``: the message at whose turn's end the session parks (``interrupt --keep``).
     ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
-    chunk of the attempt that streams, None when nothing streams.
+    chunk of the attempt that streams, None when nothing streams. ``usage``: of all its calls;
+    ``worked``: ms of work, up to its last step's end; ``errors``: tool results in a row that are
+    errors. ``before``: what the attempts used that it goes on from, as far as budgets count, and
+    ``raised``: by how much its budgets were raised.
     """
 
     number: int
@@ -73,15 +78,27 @@ class OpenTurn:
     answer: str = ""
     model: str | None = None
     tools: int = 0
-    usage: Mapping[str, float] = attrs.field(factory=dict)
+    usage: Mapping[str, Any] = attrs.field(factory=dict)
+    worked: int = 0
+    errors: int = 0
+    before: Spending = NOTHING
+    raised: Mapping[str, float] = attrs.field(factory=dict)
     unknown: tuple[Mapping[str, str], ...] = ()
     results_wait: bool = False
+
+    @property
+    def spent(self) -> Spending:
+        """What counts to its budgets; ``worked`` up to its last step's end."""
+        before = self.before
+        usage = spending.add(before.usage, self.usage) if before.usage else self.usage
+        return Spending(before.steps + self.step, before.worked + self.worked, self.errors, usage)
 
 
 @attrs.frozen(slots=True)
 class EndedTurn:
     """What `answer`, `wait` and `log` say of a turn. Times are Unix ms; ``unknown`` lists the
-    calls whose outcome nobody saw."""
+    calls whose outcome nobody saw. ``budget``: the limit that stopped it (see `budgets`); ``spent``
+    and ``raised``: what an attempt takes over that goes on from it."""
 
     number: int
     started_at: int
@@ -93,11 +110,14 @@ class EndedTurn:
     model: str | None
     steps: int
     tools: int
-    usage: Mapping[str, float]
+    usage: Mapping[str, Any]
     unknown: tuple[Mapping[str, str], ...]
     members: tuple[str, ...]
     resume: bool
     then_park: str | None
+    budget: Mapping[str, Any] | None
+    spent: Spending
+    raised: Mapping[str, float]
 
 
 def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
@@ -117,15 +137,10 @@ def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
         members=turn.members,
         resume=bool(data.get("resume")),
         then_park=turn.then_park,
+        budget=data.get("budget"),
+        spent=evolve(turn, worked=data.get("worked_ms", turn.worked)).spent,
+        raised=turn.raised,
     )
-
-
-def add_usage(total: Mapping[str, float], more: Mapping[str, Any] | None) -> Mapping[str, float]:
-    """Sums of the numeric members; what a provider doesn't report is not invented."""
-    if not more:
-        return total
-    numbers = {k: v for k, v in more.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-    return {**total, **{k: total.get(k, 0) + v for k, v in numbers.items()}}
 
 
 def answer_of(content: list[Mapping[str, Any]]) -> str:

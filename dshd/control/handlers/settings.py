@@ -36,7 +36,7 @@ def _check(call: Call, name: str, value: Any) -> None:
     elif name in wire.SETTINGS:
         kind = wire.SETTINGS[name]
     else:
-        raise Invalid(f'no setting "{name}"{wire.did_you_mean(name, wire.SETTINGS)}')
+        raise wire.no_setting(name)
     if not _KINDS[kind](value):
         raise Invalid(f"expected {kind}, got {value!r} @ $.values.{name}")
     if name == "mode" and call.registry.services.config().within_policy(value) != value:
@@ -50,6 +50,8 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     "ask": lambda value: value in ("wait", "deny"),
     "bool": lambda value: isinstance(value, bool),
     "duration": lambda value: type(value) in (int, float) and value >= 0,
+    "money": lambda value: type(value) in (int, float) and value >= 0,
+    "count": lambda value: type(value) is int and value >= 0,
 }
 
 
