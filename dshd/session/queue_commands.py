@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 def rows(state: State, queue: Queue | None) -> list[Json]:
     """What waits in a queue, or in all."""
-    return [views.queued(state, m) for q in _SHOWN if queue in (None, q) for m in state.queues[q]]
+    return views.messages(state, [m.id for q in _SHOWN if queue in (None, q) for m in state.queues[q]])
 
 
 _SHOWN: Final[tuple[Queue, ...]] = ("next-step", "next-turn", "held")
@@ -64,5 +64,5 @@ async def take_back(session: Live, peer: Peer) -> Json:
         "cause": taken_back.cause,
         "at": taken_back.at,
         "by": taken_back.by,
-        "messages": [views.message(session.state, id) for id in taken_back.ids],
+        "messages": views.messages(session.state, taken_back.ids),
     }

@@ -8,13 +8,13 @@ daemon runs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from dshd.errors import DshError
-from dshd.session.events import QUEUES, Message
+from dshd.session.events import QUEUES
 from dshd.session.receipts import Receipt
 from dshd.session.state import State
 from dshd.session.turns import EndedTurn
@@ -209,10 +209,23 @@ def newest_answer(state: State, n: int) -> EndedTurn | None:
     return next(itertools.islice(answered, n - 1, None), None)
 
 
-def message(state: State, id: str) -> dict[str, Any]:
-    """A message and its way. Raises ``KeyError`` if the session never had it."""
+ALL_TEXTS: Final = 4 * 1024 * 1024  # characters that the messages of one answer may have together
+LEAST_TEXT: Final = 1024  # of each, whatever their number
+
+
+def messages(state: State, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Many messages in one answer. If their texts together would not fit a line, long ones are cut."""
+    total = sum(len(state.receipts[id].message.text) for id in ids)
+    most = max(LEAST_TEXT, ALL_TEXTS // len(ids)) if total > ALL_TEXTS else None
+    return [message(state, id, most) for id in ids]
+
+
+def message(state: State, id: str, most: int | None = None) -> dict[str, Any]:
+    """A message and its way. ``cut``: of the text only the first ``most`` characters are there. Raises
+    ``KeyError`` if the session never had it."""
     found = state.receipts[id]
     m = found.message
+    text = m.text
     return {
         "type": "message",
         "id": id,
@@ -225,7 +238,8 @@ def message(state: State, id: str) -> dict[str, Any]:
         "outcome": found.outcome or (found.state if found.ended and found.state != "settled" else None),
         "turn": found.turn,
         "step": found.step,
-        "text": m.text,
+        "text": text[:most],
+        "cut": most is not None and len(text) > most,
         "source": dict(m.source),
         "key": m.key,
         "tag": m.tag,
@@ -236,11 +250,6 @@ def message(state: State, id: str) -> dict[str, Any]:
         "attempts": list(found.attempts),
         "way": [dict(stop) for stop in found.way],
     }
-
-
-def queued(state: State, m: Message) -> dict[str, Any]:
-    """One row of the queue: the message as `message` shows it."""
-    return message(state, m.id)
 
 
 _USAGE: Final = ("input", "cached", "output", "reasoning", "cost")

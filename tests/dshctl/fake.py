@@ -182,7 +182,7 @@ def message(number: int = 17, **changes: Any) -> Json:
         "type": "message", "id": f"s4h8w2c1.{number}", "session": "s4h8w2c1", "name": "api", "verb": "steer",
         "queue": "next-step", "position": 1, "state": "pending", "outcome": None, "turn": None, "step": None,
         "text": "use the new fixture", "source": {"kind": "user", "tty": "pts/3"}, "key": None, "tag": None,
-        "version": 1, "created_at": 0, "due_at": None, "expires_at": None, "attempts": [],
+        "version": 1, "cut": False, "created_at": 0, "due_at": None, "expires_at": None, "attempts": [],
         "way": [{"state": "pending", "at": 0, "seq": 412, "by": {"kind": "user", "tty": "pts/3"}}],
         **changes,
     }  # fmt: skip

@@ -247,3 +247,22 @@ async def test_the_queue_is_shown_as_it_will_be_taken() -> None:
         assert [m["position"] for m in shown["messages"]] == [1, 2, 1, 2, 3]
         assert [m["text"] for m in session.queue_ls("next-turn")["messages"]] == ["a", "b", "c"]
         assert session.queue_show(ids["b"])["queue"] == "next-turn"
+
+
+async def test_a_queue_of_long_texts_is_shown_by_their_heads_and_each_whole_when_asked_for() -> None:
+    async with World().run() as world:
+        world.script = [call("gate")]
+        session = await world.session()
+        await followup(session, "running")
+        await world.gate.began.wait()
+        sent = [await followup(session, f"{n:03}" + "x" * 60_000) for n in range(100)]
+        rows = session.queue_ls()["messages"]
+        assert [row["id"] for row in rows] == [receipt["message"] for receipt in sent]
+        assert all(
+            row["cut"] and row["text"] == f"{n:03}" + "x" * (len(row["text"]) - 3)
+            for n, row in enumerate(rows)
+        )
+        assert 3 * 1024 * 1024 < sum(len(row["text"]) for row in rows) <= 4 * 1024 * 1024
+        whole = session.queue_show(rows[7]["id"])
+        assert (len(whole["text"]), whole["cut"]) == (60_003, False)
+        assert not any(row["cut"] for row in session.queue_ls("held")["messages"])
