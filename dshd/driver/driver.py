@@ -25,8 +25,7 @@ from dshd.budgets import NAMED
 from dshd.driver import budget, opening, step, turn
 from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
-from dshd.driver.port import ROOM_POLL_S as ROOM_POLL_S
-from dshd.driver.port import Owner, Services
+from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
 from dshd.model.errors import ModelError
