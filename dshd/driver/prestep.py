@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,19 @@ async def _system_prompt(run: Run) -> SystemPrompt:
 
 async def _snapshot(run: Run) -> str | None:
     """The runtime context if it changed since the model last saw it."""
-    dir = Path(str(run.state.settings.get("dir") or "/"))
-    if run.step == 0:
-        run.git = await run.services.outside.git(dir)
-    now = datetime.fromtimestamp(run.services.now() / 1000).astimezone()
     settings = run.state.settings
-    text = runtime.snapshot(dir, now, run.git, mode=settings.get("mode"), net=bool(settings.get("net")))
+    dir = str(settings.get("dir") or "/")
+    if run.step == 0:
+        run.git = await run.services.outside.git(Path(dir))
+    minute = run.services.now() // 60_000
+    text = _context_text(dir, minute, run.git, settings.get("mode"), bool(settings.get("net")))
     return text if text != run.state.snapshot else None
+
+
+@lru_cache(64)  # most steps take less than a minute, and nothing in it is finer
+def _context_text(dir: str, minute: int, git: runtime.GitInfo | None, mode: str | None, net: bool) -> str:
+    now = datetime.fromtimestamp(minute * 60).astimezone()
+    return runtime.snapshot(Path(dir), now, git, mode=mode, net=net)
 
 
 def _extra(run: Run, snapshot: str | None) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -273,17 +273,17 @@ def _emit_owed(s: Scratch, run: Run) -> None:
 def _context(run: Run) -> ToolContext:
     settings, services = run.state.settings, run.services
     config = services.config()
-    session_dir = run.session_dir
+    spill, attachments = _places(run.session_dir)
     return ToolContext(
         session=run.state.id,
         name=run.state.name,
-        dir=Path(str(settings.get("dir") or "/")),
-        spill_dir=session_dir / "spill",
+        dir=_path(str(settings.get("dir") or "/")),
+        spill_dir=spill,
         env=services.environment(run.state),
         mode=str(settings.get("mode") or "workspace"),
         net=bool(settings.get("net")),
         hidden=services.hidden,
-        readable=(session_dir / "spill", session_dir / "attachments"),
+        readable=(spill, attachments),
         protected=services.protected,
         rules=tuple(services.tool_rules),
         spawner=services.spawner,
@@ -293,6 +293,14 @@ def _context(run: Run) -> ToolContext:
         sandbox=config.tools.sandbox,
         home=services.home,
     )
+
+
+_path = lru_cache(256)(Path)
+
+
+@lru_cache(256)
+def _places(session_dir: Path) -> tuple[Path, Path]:
+    return session_dir / "spill", session_dir / "attachments"
 
 
 # --- and after -----------------------------------------------------------------------------------
@@ -314,9 +322,7 @@ def after(s: Scratch, run: Run) -> After:
     The question, the claim and, if nothing is owed, what the caller emits at the turn's end are
     one decision: a message that is durable before it joins this turn, any other the next.
     """
-    for id in list(s.state.turn.calls) if s.state.turn else ():
-        if id in run.finished:  # its own batch failed, for want of room
-            _emit_result(s, run, id)
+    _emit_owed(s, run)
     data = {"turn": run.turn, "step": run.step, "worked_ms": run.work.worked}
     s.emit("step/end", {**data, "usage": dict(run.owed)} if run.owed else data)
     _emit_injects(s, run)

@@ -225,6 +225,9 @@ class _Exchange:
 
     async def _linger(self) -> None:
         """Read what little is left, so that the connection can be used again; if it can't, it is closed."""
+        with suppress(h11.RemoteProtocolError):
+            if type(self._http.next_event()) is h11.EndOfMessage:
+                return  # as a rule: it came with what was read last
         with trio.move_on_after(LINGER), suppress(ModelError):
             while isinstance(await self._next(), h11.Data):
                 pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -73,6 +74,7 @@ class Transport(Protocol):
         ...
 
 
+@lru_cache(64)
 def place(url: str) -> str:
     """Host and port of ``url``, for messages: never its user, password, or query."""
     try:

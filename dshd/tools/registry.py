@@ -12,6 +12,8 @@ import logging
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+import attrs
+
 from dshd.errors import DshError, one_line
 from dshd.model.request import ToolSpec
 from dshd.tools import arguments
@@ -105,7 +107,7 @@ class Registry:
 
     async def _allowed(self, tool: Tool, args: Args, ctx: ToolContext) -> ToolOutput:
         try:
-            verdict = decide(await reading(subject_of, tool.name, args, ctx), ctx)
+            verdict = decide(await _subject(tool.name, args, ctx), ctx)
             if verdict.action == "allow":
                 return await tool.run(args, ctx)
             return failure(verdict.sentence, "DENIED")
@@ -119,19 +121,32 @@ class Registry:
             return contained(tool.name, error)
 
 
+async def _subject(tool: str, args: Args, ctx: ToolContext) -> Subject:
+    if is_about_a_place(tool, args):
+        return await reading(subject_of, tool, args, ctx)
+    return subject_of(tool, args, ctx)
+
+
+def is_about_a_place(tool: str, args: Args) -> bool:
+    """Whether a path has to be resolved to know what a call is about."""
+    return isinstance(args.get("path"), str) or tool in SEARCHES
+
+
 def subject_of(tool: str, args: Args, ctx: ToolContext) -> Subject:
-    """What a call is about, from the arguments that have a meaning everywhere. Blocking: it resolves."""
+    """What a call is about, from the arguments that have a meaning everywhere. Blocks if it
+    `is_about_a_place`; if not, ``dir`` is as it is called, for nothing is compared with it."""
     path, command, url = (args.get(key) for key in ("path", "command", "url"))
-    target = resolve(path if isinstance(path, str) and path else ".", ctx)
-    return Subject(
+    subject = Subject(
         tool=tool,
-        dir=target.dir,
+        dir=ctx.dir,
         home=ctx.home,
-        path=target.path if isinstance(path, str) or tool in SEARCHES else None,
-        named=target.named,
         command=command if isinstance(command, str) else None,
         host=urlsplit(url).hostname if isinstance(url, str) else None,
     )
+    if not is_about_a_place(tool, args):
+        return subject
+    target = resolve(path or ".", ctx)
+    return attrs.evolve(subject, dir=target.dir, path=target.path, named=target.named)
 
 
 def contained(name: str, error: BaseException) -> ToolOutput:

@@ -147,6 +147,31 @@ def test_subclasses_are_refused_because_plain_values_would_come_back(value: Any)
         lossless({"v": value})
 
 
+ODD = st.recursive(
+    SCALARS
+    | st.floats()
+    | st.integers()
+    | st.sampled_from([Shade("red"), b"bytes", (1, 2), 2**53 + 1, -(2**53) - 1, type("N", (int,), {})(1)]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXT | st.sampled_from([1, None, Shade("k")]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(ODD)
+def test_a_line_is_refused_exactly_where_its_data_would_not_come_back(value: Any) -> None:
+    """The quick look before a line is written knows what the walk knows."""
+    try:
+        lossless({"v": value})
+    except Invalid:
+        with pytest.raises(Invalid):
+            encode(Event(1, 1, "x", {"v": value}))
+    else:
+        assert identical(decode(encode(Event(1, 1, "x", {"v": value}))).data, {"v": value})
+
+
 def nested(depth: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(depth - 1):
