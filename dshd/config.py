@@ -232,6 +232,12 @@ class Config:
         prices = (route.price for route in used_routes(self).values())
         return next((price.currency for price in prices if price is not None), "USD")
 
+    def unpriced(self, ref: str) -> str | None:
+        """Why a limit in money can't hold for a session with this model; None if it can."""
+        name = ref.partition("/")[0]
+        others = (other.partition("/")[0] for other in self.routes.get(name, Route()).fallback or ())
+        return unpriced(self, (name, *others))
+
     def key_variables(self) -> tuple[str, ...]:
         """The variables that routes take their keys from."""
         return tuple(route.api_key_env for route in self.routes.values() if route.api_key_env)

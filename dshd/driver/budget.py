@@ -19,7 +19,7 @@ from typing import Any
 
 import attrs
 
-from dshd.budgets import NAMED, TABLE, Budget
+from dshd.budgets import TABLE, Budget
 from dshd.session import spending
 from dshd.session.state import State
 
@@ -82,19 +82,24 @@ def used(state: State, config: Any, now: Now) -> Iterator[Stop]:
 
 def limit(state: State, config: Any, budget: Budget, now: Now) -> float:
     """The limit that holds now, in the budget's unit; 0: there is none."""
-    own = base(state, config, budget)
+    own = base(state.settings, config, budget)
     if budget.of == "day":
-        most = float(config.policy.day_cost)
-        mine = own + now.today.get("raised", 0.0) if own else 0.0
-        return min(mine, most) if mine and most else mine or most
+        return day_limit(config, now.today)
     turn = state.turn or state.turns.get(state.last_turn)
     raised = state.raised if budget.of == "session" else (turn.raised if turn is not None else {})
     return own + raised.get(budget.name, 0) if own else 0
 
 
-def base(state: State, config: Any, budget: Budget) -> float:
+def day_limit(config: Any, today: Mapping[str, Any]) -> float:
+    """The config's, raised by what was added today; never more than the policy's."""
+    own, most = float(config.budget.day_cost), float(config.policy.day_cost)
+    mine = own + today.get("raised", 0.0) if own else 0.0
+    return min(mine, most) if mine and most else mine or most
+
+
+def base(settings: Mapping[str, Any], config: Any, budget: Budget) -> float:
     """The limit as it was set, before anybody raised it."""
-    mine = state.settings.get(budget.setting) if budget.setting is not None else None
+    mine = settings.get(budget.setting) if budget.setting is not None else None
     found = mine if mine is not None else getattr(config.budget, budget.name)
     return float(found) if budget.kind in ("cost", "time") else int(found)
 
@@ -103,14 +108,17 @@ def limits_cost(settings: Mapping[str, Any], config: Any) -> str | None:
     """The first limit in money that holds for a session with these settings, None if there is none."""
     if config.policy.day_cost:
         return "day_cost"
-    state = State(settings=settings)
     priced = (budget for budget in TABLE if budget.kind == "cost")
-    return next((budget.name for budget in priced if base(state, config, budget)), None)
+    return next((budget.name for budget in priced if base(settings, config, budget)), None)
 
 
-def kind_of(what: str) -> str | None:
-    """What is added to raise it."""
-    return NAMED[what].kind if what in NAMED else None
+def unpriced(settings: Mapping[str, Any], config: Any, ref: str, price: Any = None) -> str | None:
+    """Why a call on this route can't be made: its cost is limited, and it has no price, or one in another
+    currency than what it falls back on. ``price``: of the call itself, if one is prepared."""
+    if price is not None or limits_cost(settings, config) is None:
+        return None
+    found: str | None = config.unpriced(ref)
+    return found
 
 
 class Stopwatch:

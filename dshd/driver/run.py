@@ -14,6 +14,7 @@ from dshd.driver.phases import Work
 from dshd.driver.port import Owner, Services
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
+from dshd.model.errors import ModelError
 from dshd.prompt.assembly import SystemPrompt
 from dshd.prompt.context import GitInfo
 from dshd.session import spending
@@ -75,6 +76,12 @@ class Run:
     def priced(self, usage: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Usage with its cost, at the price that the call was made with."""
         return spending.priced(usage, self.call.price if self.call is not None else None)
+
+    def check_price(self, call: PreparedCall) -> None:
+        """Raises `ModelError` if what it costs is limited, and nobody could say what that is."""
+        problem = budget.unpriced(self.state.settings, self.services.config(), call.route, call.price)
+        if problem is not None and not call.rehearsal:
+            raise ModelError("NO_ADAPTER", problem, hint="man dshd-config")
 
     def give_up(self) -> None:
         """Drop the answer that streamed; what it cost is owed."""

@@ -26,6 +26,7 @@ async def work(run: Run) -> Ending | None:
     Cancellation: at every await but the log's own; nothing is left running.
     """
     run.call = run.services.models.prepare_call(_route(run), patience=run.state.settings.get("patience"))
+    run.check_price(run.call)
     while True:
         prepared = await prestep.enter(run)
         if prepared is None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dshd import wire
+from dshd.driver import budget
 from dshd.driver.port import Services
-from dshd.errors import Invalid, NotFound
+from dshd.errors import Invalid, NotConfigured, NotFound
 from dshd.log.store import ATTACHMENTS, Store
 from dshd.model.routes import Choice
 from dshd.session import attachments, environment, sending
@@ -34,7 +35,8 @@ class Maker:
         """Its first message's receipt. ``rows``: the sessions that there are.
 
         Durability: on return the session's directory, its log and the message are on disk.
-        Raises `Invalid`, `NotFound` (no such directory), `Conflict` (the name is taken).
+        Raises `Invalid`, `NotFound` (no such directory), `Conflict` (the name is taken), `NotConfigured` (a
+        limit in money on a model without a price).
         """
         taken = [row.name for row in rows if row.name and row.state != "closed"]
         header = {"version": VERSION, "id": id, **await self._header(p, taken, choice)}
@@ -58,6 +60,9 @@ class Maker:
             raise Invalid("expected an absolute path @ $.dir")
         if not await self._hops.read(lambda: os.path.isdir(p.dir)):
             raise NotFound(f"no directory {p.dir}", hint="dshctl new -C DIR")
+        limits = {name: getattr(p, name) for name in ("max_cost", "max_steps", "max_time", "max_tokens")}
+        if (problem := budget.unpriced(limits, config, choice.ref)) is not None:
+            raise NotConfigured(f"{problem}.", hint="man dshd-config", outcome="not-written")
         mode = p.mode or ("read-only" if self._is_wide(p.dir) else config.sessions.mode)
         return {
             "name": name_of(p, taken),
@@ -76,6 +81,7 @@ class Maker:
             "implicit": p.implicit,
             "run": p.run,
             "patience": p.patience,
+            **limits,
             "env": environment.parted(p.env)[0],
             "key": p.key,
         }

@@ -51,7 +51,7 @@ def decide(s: Scratch, message: str | None, by: Mapping[str, Any]) -> Again:
     emitted.
     """
     turn = _turn(s.state, message)
-    reopens = _check_open(s.state, by)
+    reopens = check_open(s.state, by)
     if reopens:
         s.emit("session/reopened", {"by": dict(by)})
     if turn.number != s.state.again:
@@ -108,7 +108,7 @@ def _way_on(state: State, found: Receipt) -> str:
     return f"dshctl wake -s {state.name}" if parked else f"dshctl why {found.message.id}"
 
 
-def _check_open(state: State, by: Mapping[str, Any]) -> bool:
+def check_open(state: State, by: Mapping[str, Any]) -> bool:
     """Whether it reopens a closed session, as a send of the same person would."""
     if state.closed and by.get("kind", "user") != "user":
         raise _refused(f"session {state.name} is closed", f"dshctl reopen {state.name}")

@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dshd import wire
-from dshd.errors import NotFound
+from dshd.driver import budget
+from dshd.driver.budget import Now
+from dshd.errors import NotConfigured, NotFound
 from dshd.session import lifecycle, queue_commands, saying, stopping, views, waiting, why
 from dshd.session.attachments import Content
 from dshd.session.events import Queue
@@ -64,7 +66,8 @@ class Session(Live):
         return await stopping.abort(self, p, peer)
 
     async def wake(self, p: wire.WakeParams, peer: Peer) -> Json:
-        """Unpark, or release a held message; says what runs now."""
+        """Unpark, or release a held message; says what runs now. ``add`` raises the budget that stopped it
+        (`raising`). Raises `Conflict` if a budget keeps it from running."""
         return await stopping.wake(self, p, peer)
 
     async def retry(self, p: wire.RetryParams, peer: Peer) -> Json:
@@ -132,6 +135,13 @@ class Session(Live):
     def show(self) -> Json:
         return views.session(self.state, self.activity, size=self.size, broken=self.word)
 
+    def show_all(self) -> Json:
+        """With its budgets: what is used of each, and the limit."""
+        services, work = self.around.services, self.driver.work
+        today = services.days.today(services.now())
+        uses = budget.used(self.state, services.config(), Now(work.worked if work else None, today))
+        return {**self.show(), "budgets": [use.to_json() for use in uses if use.limit]}
+
     def message(self, id: str) -> Json:
         self.check_message(id)
         return views.message(self.state, id)
@@ -157,10 +167,19 @@ class Session(Live):
     # --- as a thing
 
     async def change(self, values: Mapping[str, Any], peer: Peer) -> Json:
-        """Set settings; what is None is unset."""
+        """Set settings; what is None is unset. Raises `NotConfigured` for a limit in money on a model without
+        a price."""
         ledger, by = self.guard_person(peer), peer.source()
+        self._check_prices(values)
         await ledger.propose(lambda s: s.emit("session/changed", {"set": dict(values), "by": by}))
-        return self.show()
+        return self.show_all()
+
+    def _check_prices(self, values: Mapping[str, Any]) -> None:
+        if values.keys() & {"model", "max_cost", "session_cost"}:
+            settings, config = {**self.state.settings, **values}, self.around.services.config()
+            problem = budget.unpriced(settings, config, str(settings.get("model") or ""))
+            if problem is not None:
+                raise NotConfigured(f"{problem}.", hint="man dshd-config", outcome="not-written")
 
     async def close(self, clear: bool, peer: Peer) -> Json:
         """Close it. Raises `Conflict` while it runs or holds messages, unless ``clear``."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import trio
 
 from dshd import wire
-from dshd.errors import Conflict, NoSpace, Stalled
-from dshd.session import lifecycle, queueing, retrying, views
+from dshd.driver.budget import Now
+from dshd.errors import Conflict, Invalid, NoSpace, Stalled
+from dshd.session import lifecycle, queueing, raising, retrying, views
 from dshd.session.ledger import DEADLINE_S, Proposal
 from dshd.session.live import Live
+from dshd.session.scratch import Scratch
 from dshd.session.state import State
 from dshd.session.turns import Abort, OpenTurn
 from dshd.session.who import Peer
@@ -85,17 +88,36 @@ def _survivors(session: Live) -> list[int]:
 
 
 async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:
+    _check_wake(p)
     ledger, by = session.guard_person(peer), peer.source()
     if p.message is not None:
         id = p.message
         await ledger.propose(lambda s: queueing.release(s, id, by))
-        return _woken(session, released=[id], unparked=None)
-    was = views.parked(session.state)
-    did = await ledger.propose(lambda s: lifecycle.wake(s, by))
-    return _woken(session, released=[], unparked=was if did else None)
+        return woken(session, released=[id], unparked=None)
+    services = session.around.services
+    config, was = services.config(), views.parked(session.state)
+    await services.days.known(config)
+    now = Now(today=services.days.today(services.now()))
+    if p.add:
+        await ledger.propose(lambda s: raising.decide(s, p.add, by, config, now))
+        return woken(session, released=[], unparked=was)
+    did = await ledger.propose(lambda s: _wake(s, by, config, now))
+    return woken(session, released=[], unparked=was if did else None)
 
 
-def _woken(session: Live, **what: Any) -> Json:
+def _wake(s: Scratch, by: Mapping[str, Any], config: Any, now: Now) -> bool:
+    if s.state.parked is not None:
+        raising.check_wake(s.state, config, now)
+    return lifecycle.wake(s, by)
+
+
+def _check_wake(p: wire.WakeParams) -> None:
+    if p.add and p.message is not None:
+        raise Invalid("what is added is added to a session, not to a message @ $.add", outcome="not-written")
+    raising.check(p.add)
+
+
+def woken(session: Live, **what: Any) -> Json:
     """With what runs now."""
     state = session.state
     runs = state.turn is not None or state.runnable

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import attrs
 
+from dshd import budgets
 from dshd.errors import DshError
+from dshd.session import spending
 from dshd.session.events import QUEUES
 from dshd.session.receipts import Receipt
 from dshd.session.state import State
@@ -141,7 +143,13 @@ def parked(state: State) -> dict[str, Any] | None:
     if state.parked is None:
         return None
     p = state.parked
-    return {"by": p.by, "what": p.what, "at": p.at, "count": state.pending - len(state.queues["held"])}
+    waiting = state.pending - len(state.queues["held"])
+    return {"by": p.by, "what": p.what, "at": p.at, "count": waiting, "budget": stop(p.budget)}
+
+
+def stop(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A limit that was reached; ``add``: what to raise it by (``dshctl wake --add``)."""
+    return None if budget is None else {**budget, "add": budgets.enough(budget)}
 
 
 def session_state(state: State, activity: Activity, broken: str | None = None) -> str:
@@ -161,7 +169,6 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
     """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
     settings = state.settings
     word = session_state(state, activity, broken)
-    usage = _usage_total(state)
     return {
         "type": "session",
         "id": state.id,
@@ -183,8 +190,16 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "ask": settings.get("ask"),
         "implicit": bool(settings.get("implicit")),
         "key": settings.get("key"),
-        "cost": None,
-        "tokens": usage or None,
+        "max_cost": settings.get("max_cost"),
+        "max_steps": settings.get("max_steps"),
+        "max_time": settings.get("max_time"),
+        "max_tokens": settings.get("max_tokens"),
+        "max_errors": settings.get("max_errors"),
+        "session_cost": settings.get("session_cost"),
+        "cost": state.spent.get("cost"),
+        "currency": state.spent.get("currency"),
+        "tokens": spending.tokens(state.spent) or None,
+        "budgets": None,
         "bytes": size,
         "created_at": (state.header or {}).get("created"),
         "active_at": state.time,
@@ -194,12 +209,11 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
 def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
     if broken is not None:
         return [{"kind": broken, "id": None}]
+    if state.parked is None:
+        return []
+    cut_off = state.parked.by == "budget"  # work was, though nothing else may wait
     waiting = state.pending - len(state.queues["held"])
-    return [{"kind": "parked", "id": None}] if state.parked is not None and waiting else []
-
-
-def _usage_total(state: State) -> int:
-    return int(state.spent.get("input", 0) + state.spent.get("output", 0))
+    return [{"kind": "parked", "id": None}] if waiting or cut_off else []
 
 
 def newest_answer(state: State, n: int) -> EndedTurn | None:
@@ -252,7 +266,7 @@ def message(state: State, id: str, most: int | None = None) -> dict[str, Any]:
     }
 
 
-_USAGE: Final = ("input", "cached", "output", "reasoning", "cost")
+_USAGE: Final = ("input", "cached", "output", "reasoning", "cost", "currency")
 
 
 def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
@@ -278,7 +292,8 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "started_at": turn.started_at if turn else None,
         "ended_at": turn.ended_at if turn else None,
         "waited_ms": waited_ms,
-        "usage": {**{k: usage.get(k) for k in _USAGE}, "currency": None},
+        "usage": {k: usage.get(k) for k in _USAGE},
+        "budget": stop(turn.budget) if turn else None,
         "error": dict(error) if error else None,
         "retry_at": (error or {}).get("retry_at"),
         "approvals": [],

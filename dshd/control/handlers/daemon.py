@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dshd.control.calls import Answer, Call, Handler, Json
+from dshd.driver import budget
 from dshd.log.writer import hop
 
 
@@ -28,10 +29,24 @@ async def status(call: Call) -> Json:
         **call.room.process.status(),
         "type": "status",
         "exit": 0,
+        "today": _today(call),
         "sessions": [one for one in sessions if one["state"] != "closed"],
         "closed": len(closed),
         "closed_bytes": sum(one["bytes"] or 0 for one in closed),
         "spool": {**spooled._asdict(), "dir": str(spool.path)},
+    }
+
+
+def _today(call: Call) -> Json:
+    """What all sessions spent since midnight, and the limit, if there is one."""
+    services = call.registry.services
+    config, spent = services.config(), services.days.today(services.now())
+    limit = budget.day_limit(config, spent)
+    return {
+        "tokens": spent.get("tokens") or None,
+        "cost": spent.get("cost"),
+        "currency": spent.get("currency") or (config.currency if limit else None),
+        "limit": limit or None,
     }
 
 

@@ -49,7 +49,7 @@ async def ls(call: Call) -> Json:
 
 
 async def show(call: Call) -> Json:
-    return (await call.session()).show()
+    return (await call.session()).show_all()
 
 
 async def rename(call: Call) -> Json:

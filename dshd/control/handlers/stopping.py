@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dshd import wire
 from dshd.control.calls import Call, Json
+from dshd.errors import Conflict, Invalid
+from dshd.session import stopping
 
 
 async def abort(call: Call) -> Json:
@@ -24,6 +26,8 @@ async def retry(call: Call) -> Json:
 
 async def wake(call: Call) -> Json:
     params: wire.WakeParams = call.params
+    if params.all and params.add:
+        raise Invalid("what is added is added to one session @ $.add", outcome="not-written")
     if params.all:
         return await _wake_all(call)
     async with call.link.in_order:
@@ -34,5 +38,14 @@ async def wake(call: Call) -> Json:
 async def _wake_all(call: Call) -> Json:
     parked = [one["id"] for one in await call.registry.views(False) if one["parked"]]
     params = call.params.replace(all=False)
-    sessions = [await (await call.registry.get(id)).wake(params, call.peer) for id in parked]
+    sessions = [await _wake_one(call, id, params) for id in parked]
     return {"type": "woken", "exit": 0, "sessions": sessions}
+
+
+async def _wake_one(call: Call, id: str, params: wire.WakeParams) -> Json:
+    """What a budget keeps from running stays parked, and keeps no other from being woken."""
+    session = await call.registry.get(id)
+    try:
+        return await session.wake(params, call.peer)
+    except Conflict as refused:
+        return {**stopping.woken(session, released=[], unparked=None), "refused": refused.message}
