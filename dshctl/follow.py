@@ -35,6 +35,7 @@ OnEvent = Callable[[str, LogLine], None]
 RETURN_S: Final = 60.0  # how long a daemon that was stopped is waited for
 DIED_S: Final = 1.0  # how long a dead one's supervisor has to start it again before we do
 SECOND_S: Final = 3.0  # within this a second Ctrl-C aborts
+BEHIND_S: Final = 0.1
 _KEPT: Final = 4096  # places in a log that can be gone back to
 
 
@@ -108,7 +109,8 @@ class Watch:
     """One connection on which a log is followed and an answer awaited at the same time.
 
     ``ends`` is the request whose answer ends the watch (None: it never ends by itself). ``on_event``
-    gets each event once, in order; ``on_reset`` the seq up to which they still hold.
+    gets each event once, in order; ``on_reset`` the seq up to which they still hold. ``is_whole``: whether
+    all that this answer speaks of has been shown; if not, what comes right behind it is waited for.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Watch:
         chunks: bool = False,
         on_event: OnEvent = lambda session, event: None,
         on_reset: Callable[[int], None] = lambda seq: None,
+        is_whole: Callable[[Json], bool] = lambda answer: False,
     ) -> None:  # fmt: skip
         self._cli = cli
         self._client = cli.client()
@@ -128,6 +131,7 @@ class Watch:
         self._chunks = chunks
         self._on_event = on_event
         self._on_reset = on_reset
+        self._is_whole = is_whole
 
     def run(self) -> Any:
         """The answer to ``ends``. Raises its error; reconnects as long as that makes sense."""
@@ -149,7 +153,7 @@ class Watch:
                 self._notified(got["method"], got.get("params") or {})
             elif got.get("id") == end and end is not None:
                 answer = result_of(got)
-                self._drain(connection)
+                self._drain(connection, answer)
                 return answer
             elif got.get("id") == follow:
                 self._followed(got)
@@ -195,13 +199,11 @@ class Watch:
             self._reset(int(conflict.data["reset_to"]))
             raise Lost("the place in the log is gone") from None
 
-    def _drain(self, connection: Connection) -> None:
-        """Events that came right behind the answer, for a tenth of a second."""
-        if not self._follow:
-            return
+    def _drain(self, connection: Connection, answer: Json) -> None:
+        """Events that come right behind the answer, until nothing has come for `BEHIND_S`."""
         try:
-            while True:
-                got = connection.receive(0.1)
+            while self._follow and not self._is_whole(answer):
+                got = connection.receive(BEHIND_S)
                 if "method" in got:
                     self._notified(got["method"], got.get("params") or {})
         except (TimeoutError, Lost):
@@ -226,6 +228,7 @@ class Progress:
             session=f" -s {session}",
         )
         self._ours = turn  # the turn that the message is in
+        self._ended = 0  # the last turn whose end was seen
         self._now = Now(cli.out)
 
     def event(self, _: str, event: Json) -> None:
@@ -234,11 +237,18 @@ class Progress:
             self._out.say(f"dshctl: {sentences.which_model(data)}")
         elif self._is_ours(str(event.get("type")), data):
             self._ours = data.get("turn")
+        if event.get("type") == "turn/end":
+            self._ended = int(data.get("turn") or 0)
         # Every event is fed, for a result needs its call; what came before is not shown.
         lines = self._chat.feed(event)
         theirs = self._ours is None or self._ours != self._chat.turn or data.get("id") == self._message
         self._show([] if theirs else lines)
         self._now.say(doing(event) if self._ours is not None else "  queued ...")
+
+    def is_whole(self, answer: Json) -> bool:
+        """Whether the end of the turn that answered the message was seen."""
+        turn = answer["results"][0].get("turn")
+        return turn is not None and turn <= self._ended
 
     def _is_ours(self, kind: str, data: Json) -> bool:
         """Whether the message enters a turn here, or its turn is gone on with."""
@@ -291,6 +301,7 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
     watch = Watch(
         cli, session=receipt["session"], ends=params, follow=progress, place=start,
         on_event=shown.event if shown else lambda session, event: None,
+        is_whole=shown.is_whole if shown else lambda answer: True,
     )  # fmt: skip
     try:
         (result,) = patient(cli, watch.run, receipt, tied=tied)["results"]

@@ -2,7 +2,7 @@
 
 `Fake` answers `daemon.hello` by itself and everything else from ``answers``: {method: result, or a
 function of the params that returns one, or an RPC error to raise as `Refuse`}. What it was asked is
-in ``asked``, in order. ``during`` may send notifications before an answer.
+in ``asked``, in order. ``during`` may send notifications before an answer, ``behind`` after it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Fake:
         self.answers: dict[str, Any] = answers or {}
         self.hello = {"protocol": 1, "version": _version(), "pid": 4121, **(hello or {})}
         self.during: dict[str, Callable[[Peer, Json], None]] = {}
+        self.behind: dict[str, Callable[[Peer, Json], None]] = {}
         self.asked: list[tuple[str, Json]] = []
         self.connections = 0
         self._threads: list[threading.Thread] = []
@@ -113,6 +114,8 @@ class Fake:
             with _quiet():
                 result = self._result(peer, method, params)
                 peer.send({"id": request["id"], "result": result})
+                if method in self.behind:
+                    self.behind[method](peer, params)
         except Refuse as refuse:
             peer.send({"id": request["id"], "error": refuse.error})
         except Hang:

@@ -73,6 +73,25 @@ def test_follow_shows_what_happens_on_stderr(dshctl: Dshctl, fake: Fake) -> None
     assert fake.params("log.follow")[0]["after"] == {"seq": 412}
 
 
+def test_once_the_turns_end_was_shown_nothing_is_waited_for(
+    dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "BEHIND_S", 30.0)
+    fake.answers |= {"session.send": RECEIPT, "session.wait": WAITED, "log.follow": FOLLOWING}
+    told = threading.Event()
+    fake.during["log.follow"] = telling(*TURN, done=told.set)
+    fake.during["session.wait"] = lambda *_: told.wait(5) and None
+    began = time.monotonic()
+    assert "make" in dshctl("steer", "--follow", "x").err
+    assert time.monotonic() - began < 15
+
+
+def test_what_comes_behind_the_answer_is_shown(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers |= {"session.send": RECEIPT, "session.wait": WAITED, "log.follow": FOLLOWING}
+    fake.behind["session.wait"] = telling(*TURN)
+    assert "make" in dshctl("steer", "--follow", "x").err
+
+
 def test_what_other_turns_do_is_not_shown(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers |= {"session.send": RECEIPT, "session.wait": WAITED, "log.follow": FOLLOWING}
     others = [{**one, "data": {**one["data"], "id": "s4h8w2c1.9"}} for one in TURN]
