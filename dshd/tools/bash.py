@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -14,9 +15,12 @@ import trio
 
 from dshd.spawn.client import Completed, Spawner, SpawnFailed
 from dshd.tools import sandbox
+from dshd.tools.guarded import sweep
 from dshd.tools.sandbox import Plan
 from dshd.tools.threads import writing
-from dshd.tools.tool import Args, ToolContext, ToolOutput, failure, text_output
+from dshd.tools.tool import Args, ToolContext, ToolFailure, ToolOutput, failure, text_output
+
+log = logging.getLogger(__name__)
 
 FREE = Plan(kind="none", net=True)
 DEFAULT_LIMIT = 120.0  # s
@@ -76,16 +80,16 @@ class Bash:
         if "\0" in args["command"]:
             return failure("the command holds a NUL character, which no command line can.")
         try:
-            return await self._run(args, ctx, await self._plan(ctx))
+            return await self._run(args, ctx, await self._plan(args["command"], ctx))
         except sandbox.Refused as error:
             return failure(str(error), "DENIED")
         except SpawnFailed as error:
             return failure(f"{error}{survivors(error.survivors)}", "SPAWN_FAILED")
 
-    async def _plan(self, ctx: ToolContext) -> Plan:
+    async def _plan(self, command: str, ctx: ToolContext) -> Plan:
         if not sandbox.needed(ctx):
             return FREE
-        return await writing(confine, ctx, self._found or await self.detect(ctx.spawner))
+        return await writing(confine, command, ctx, self._found or await self.detect(ctx.spawner))
 
     async def detect(self, spawner: Spawner) -> sandbox.Found:
         """What sandbox works here; tried once."""
@@ -115,20 +119,29 @@ class Bash:
             tell_survivors(ctx)
             raise
         finally:
-            undone = afterwards(plan, ctx.spill_dir)
+            undone = await afterwards(plan, ctx.spill_dir)
         return result(done, limit, plan, undone)
 
 
-def confine(ctx: ToolContext, found: sandbox.Found) -> Plan:
+def confine(command: str, ctx: ToolContext, found: sandbox.Found) -> Plan:
     """How to confine the command. Blocks; raises Refused."""
-    places = sandbox.look(ctx, environ=ctx.env, uid=os.getuid(), found=found)
+    places = sandbox.look(ctx, command, environ=ctx.env, uid=os.getuid(), found=found)
     return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found)
 
 
-def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
-    """Undo what the sandbox could not prevent. A few stat calls as a rule, so not worth a thread; and it
-    must happen whether the call was cancelled or not."""
-    return sandbox.sweep(plan.places, spill_dir / "removed") if plan.places is not None else []
+async def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
+    """Undo what the sandbox could not prevent, whether the call was cancelled or not. A few stat calls as a
+    rule, so not worth a thread."""
+    guarded = plan.places.guarded if plan.places is not None else None
+    if guarded is None:
+        return []
+    if guarded.before is None:
+        return sweep(guarded, spill_dir / "removed")
+    try:
+        return await writing(sweep, guarded, spill_dir / "removed")
+    except ToolFailure as error:
+        log.warning("what a command made in %s was not looked through: %s", guarded.dir, error)
+        return []
 
 
 def tell_survivors(ctx: ToolContext) -> None:
@@ -288,7 +301,8 @@ def forbidden(text: str, plan: Plan) -> list[str]:
 
 
 def where_to_write(places: sandbox.Places, lower: str) -> str:
-    if any(str(path).lower() in lower or path.name.lower() in lower for path in places.protected):
+    guarded = places.guarded.protected if places.guarded is not None else ()
+    if any(str(path).lower() in lower or path.name.lower() in lower for path in guarded):
         return "git's settings and hooks, keys and start-up files can't be changed here"
     return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: dshctl set mode="
 

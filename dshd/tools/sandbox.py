@@ -13,12 +13,11 @@ The rules; on one place the later holds, and what is said of a place inside anot
 There is no network unless the session has ``net``; with it the ssh agent can be reached too. ``full``
 mode has no sandbox at all.
 
-What is protected is what exists when the command starts: a repository that the command makes or clones
-is its own business. The session's own ``.git`` is a mount of its own besides, because a directory that
-merely *contains* a protected mount could be renamed away and replaced; of nested ones that is not done
-(renaming a directory above them would undo it, and everything there is the command's anyway). What must
-not come into being and can't be kept from it by a mount is taken away again afterwards (`sweep`); and where
-there are no mounts (Landlock), what is protected is copied before and put back.
+What is protected is what exists when the command starts; what comes into being is `guarded`'s business. The
+session's own ``.git`` is a mount of its own besides, because a directory that merely *contains* a protected
+mount could be renamed away and replaced; of nested ones that is not done (renaming a directory above them
+would undo it, and everything there is the command's anyway). Where there are no mounts (Landlock), what is
+protected is copied before and put back.
 
 `look` reads the disk, `plan` decides (sans-IO), `detect` tries once what works here.
 """
@@ -27,9 +26,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +34,8 @@ import attrs
 
 from dshd.spawn import landlock
 from dshd.spawn.client import Spawner, SpawnFailed
-from dshd.tools.places import GIT_DATA, RUNS, SHELL_START, inside, why_protected
+from dshd.tools.guarded import Guarded, entries, existing, guard, is_folder
+from dshd.tools.places import inside
 from dshd.tools.tool import ToolContext
 
 # -- what works here --------------------------------------------------------------------------------------
@@ -93,8 +91,8 @@ def capabilities() -> tuple[str, ...]:
 class Places:
     """The disk's share in a plan; all paths absolute and resolved, all exist but those in ``absent``.
 
-    ``around`` is everything but the hidden places (for Landlock), ``absent`` what must not be there
-    afterwards either, ``agent`` the ssh agent's socket.
+    ``around`` is everything but the hidden places (for Landlock), ``guarded`` what is never writable,
+    ``agent`` the ssh agent's socket.
     """
 
     dir: Path
@@ -103,67 +101,42 @@ class Places:
     readable: tuple[Path, ...] = ()
     cut_off: tuple[Path, ...] = ()
     repository: Path | None = None
-    protected: tuple[Path, ...] = ()
     around: tuple[Path, ...] = ()
-    absent: tuple[Path, ...] = ()
-    copies: tuple[tuple[Path, Path], ...] = ()  # (a protected place, what it was)
+    guarded: Guarded | None = None
     agent: Path | None = None
     folders: frozenset[Path] = frozenset()  # which of hidden and cut_off are directories
 
 
-MACHINE_SOCKETS = (
+MACHINE_SOCKETS = tuple(map(Path, (
     "/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio", "/run/libvirt", "/run/lxd.socket",
     "/var/lib/lxd/unix.socket", "/var/snap/lxd/common/lxd/unix.socket", "/run/systemd/private",
-)  # fmt: skip
+)))  # fmt: skip
 
 
-def look(ctx: ToolContext, *, environ: Mapping[str, str], uid: int, found: Found) -> Places:
+def look(ctx: ToolContext, command: str, *, environ: Mapping[str, str], uid: int, found: Found) -> Places:
     """Look at the disk. Blocks; makes the session's private /tmp."""
     tmp = ctx.spill_dir / "tmp"
-    tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
-    dir = ctx.dir.resolve()
+    if not is_folder(tmp):
+        tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+    dir = (existing([ctx.dir]) or (ctx.dir,))[0]
     hidden = existing(ctx.hidden)
-    cut_off = existing([Path(f"/run/user/{uid}"), *map(Path, MACHINE_SOCKETS)])
+    cut_off = existing([Path(f"/run/user/{uid}"), *MACHINE_SOCKETS])
     git = dir / ".git"
-    repository = git if git.is_dir() and not git.is_symlink() else None
     agent = existing([Path(environ["SSH_AUTH_SOCK"])]) if ctx.net and environ.get("SSH_AUTH_SOCK") else ()
-    protected = protected_in(dir) if ctx.mode == "workspace" else ()
     weak = by_landlock(ctx.sandbox, found)
+    copies = ctx.spill_dir / "kept" if weak else None
     return Places(
         dir=dir,
-        tmp=tmp.resolve(),
+        tmp=(existing([tmp]) or (tmp,))[0],
         hidden=hidden,
         readable=existing([ctx.spill_dir, *ctx.readable]),
         cut_off=cut_off,
-        repository=repository,
-        protected=protected,
+        repository=git if is_folder(git) else None,
         around=tuple(around([*hidden, *cut_off])) if weak else (),
-        copies=tuple(copied(protected, ctx.spill_dir / "kept")) if weak else (),
-        absent=tuple(absent_in(dir, repository, ctx.home)) if ctx.mode == "workspace" else (),
+        guarded=guard(dir, ctx.home, command, copies) if ctx.mode == "workspace" else None,
         agent=agent[0] if agent else None,
         folders=frozenset(path for path in (*hidden, *cut_off) if path.is_dir()),
     )
-
-
-def existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Resolved, each once; who can't be looked at is left out (nor can a command reach it, then)."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        try:
-            found[path.resolve(strict=True)] = None
-        except OSError:
-            continue
-    return tuple(found)
-
-
-def absent_in(dir: Path, repository: Path | None, home: Path | None) -> Iterator[Path]:
-    """What isn't there and must not be made: git would take hooks and settings from where ``commondir``
-    says, and a shell reads any start-up file it finds in a home that is being worked in."""
-    candidates = [repository / name for name in ("commondir", "hooks", "config")] if repository else []
-    if home is not None and inside(home, [dir]):
-        candidates += [home / name for name in (*SHELL_START, ".ssh", ".gnupg")]
-        candidates += [home.joinpath(*run) for run in RUNS]
-    return (path for path in candidates if not os.path.lexists(path))
 
 
 def around(hidden: Sequence[Path]) -> Iterator[Path]:
@@ -176,123 +149,7 @@ def around(hidden: Sequence[Path]) -> Iterator[Path]:
         if not any(inside(place, [path]) for place in hidden):
             yield path
             continue
-        queue += children(path)
-
-
-def children(path: Path) -> list[Path]:
-    try:
-        return [Path(entry.path) for entry in os.scandir(path) if not entry.is_symlink()]
-    except OSError:
-        return []
-
-
-# -- protected places ---------------------------------------------------------------------------------------
-
-DEEPEST = 6  # levels below the session's directory that are looked through
-MOST_FOLDERS = 4000
-MOST_PROTECTED = 400
-PASSED_OVER = frozenset({"node_modules", "__pycache__", ".venv", "venv", "target", ".tox", ".cache"})
-FRESH = 60.0  # s a look through the whole tree is believed; the top is looked at every time
-
-_looked: dict[Path, tuple[float, tuple[Path, ...]]] = {}
-
-
-def protected_in(dir: Path) -> tuple[Path, ...]:
-    """What is never writable in ``dir``, as far as it exists now. Blocks, 0.1 s at most as a rule."""
-    now = time.monotonic()
-    when, deep = _looked.get(dir, (-FRESH, ()))
-    if now - when >= FRESH:
-        deep = tuple(search(dir, DEEPEST))
-        _looked[dir] = (now, deep)
-    paths = dict.fromkeys([*search(dir, 1), *(path for path in deep if os.path.lexists(path))])
-    return tuple(paths)[:MOST_PROTECTED]
-
-
-def search(dir: Path, depth: int) -> Iterator[Path]:
-    """Protected places, outermost ones only, level by level."""
-    level = [dir]
-    seen = 0
-    for _ in range(depth):
-        below: list[Path] = []
-        for folder in level:
-            seen += 1
-            if seen > MOST_FOLDERS:
-                return
-            yield from _search_folder(folder, below)
-        level = below
-
-
-def _search_folder(folder: Path, below: list[Path]) -> Iterator[Path]:
-    for path in children(folder):
-        is_dir = path.is_dir()
-        if path.name == ".git" and is_dir:
-            yield from _search_git(path)
-        elif why_protected(path):
-            yield path
-        elif is_dir and path.name not in PASSED_OVER:
-            below.append(path)
-
-
-def _search_git(git: Path) -> Iterator[Path]:
-    """Hooks and settings of a repository, of its submodules and worktrees."""
-    queue = [git]
-    while queue:
-        for path in children(queue.pop()):
-            if why_protected(path):
-                yield path
-            elif path.is_dir() and path.name not in GIT_DATA:
-                queue.append(path)
-
-
-def copied(paths: Sequence[Path], into: Path) -> Iterator[tuple[Path, Path]]:
-    """Copies to compare with and to put back. Blocks; what can't be read can't be kept."""
-    shutil.rmtree(into, ignore_errors=True)
-    for number, path in enumerate(paths):
-        copy = into / str(number)
-        try:
-            into.mkdir(mode=0o700, parents=True, exist_ok=True)
-            copy_of(path, copy)
-        except (OSError, shutil.Error):
-            continue
-        yield path, copy
-
-
-def copy_of(path: Path, copy: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.copytree(path, copy, symlinks=True)
-    else:
-        shutil.copy2(path, copy, follow_symlinks=False)
-
-
-def same(one: Path, other: Path) -> bool:
-    """Kind, mode and content, all the way down."""
-    try:
-        a, b = one.lstat(), other.lstat()
-        if a.st_mode != b.st_mode:
-            return False
-        if stat.S_ISLNK(a.st_mode):
-            return one.readlink() == other.readlink()
-        if stat.S_ISDIR(a.st_mode):
-            names = sorted(os.listdir(one))
-            return names == sorted(os.listdir(other)) and all(same(one / n, other / n) for n in names)
-        return a.st_size == b.st_size and one.read_bytes() == other.read_bytes()
-    except OSError:
-        return False
-
-
-def sweep(places: Places, into: Path) -> list[Path]:
-    """Take away what came into being though it must not, and put back what was changed though it must
-    not; what was there instead is kept in ``into``. Blocks."""
-    changed = [(path, copy) for path, copy in places.copies if not same(path, copy)]
-    made = [path for path in places.absent if os.path.lexists(path)]
-    for number, path in enumerate([*made, *(path for path, _ in changed)]):
-        into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.path.lexists(path):
-            shutil.move(path, into / f"{time.time_ns()}-{number}-{path.name}")
-    for path, copy in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        copy_of(copy, path)
-    return made + [path for path, _ in changed]
+        queue += [child for child, _ in entries(path)]
 
 
 # -- the plan -----------------------------------------------------------------------------------------------
@@ -380,7 +237,7 @@ def workspace(places: Places) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """What stays read-only inside the session's directory."""
     if places.repository is not None:
         yield places.repository, bind(places.repository, places.repository)
-    for path in places.protected:
+    for path in places.guarded.protected if places.guarded is not None else ():
         yield path, bind(path, path, read_only=True)
 
 

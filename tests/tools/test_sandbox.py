@@ -15,7 +15,7 @@ import trio
 
 from dshd.spawn import landlock
 from dshd.spawn.client import Spawner, launch
-from dshd.tools import sandbox
+from dshd.tools import guarded, sandbox
 from dshd.tools.bash import Bash
 from dshd.tools.sandbox import Found, Places, Refused
 from dshd.tools.tool import ToolContext, ToolOutput
@@ -60,7 +60,7 @@ def test_no_mount_covers_one_inside_of_it() -> None:
     hidden = Path("/home/you/src/state")
     given = places(
         repository=Path("/home/you/src/.git"),
-        protected=(Path("/home/you/src/.git/hooks"),),
+        guarded=guarded.Guarded(dir=Path("/home/you/src"), protected=(Path("/home/you/src/.git/hooks"),)),
         hidden=(hidden,),
         folders=frozenset([hidden]),
         readable=(hidden / "spill",),
@@ -133,15 +133,49 @@ def test_hooks_settings_keys_and_start_up_files_are_found_wherever_they_are(tmp_
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir() if path.name in ("hooks", ".ssh", "autostart", "systemd") else path.touch()
-    found = {str(path.relative_to(tmp_path)) for path in sandbox.protected_in(tmp_path)}
+    found = {str(path.relative_to(tmp_path)) for path in guarded.protected_in(tmp_path)}
     assert found == wanted
+
+
+def test_a_change_at_the_top_is_seen_the_next_time(tmp_path: Path) -> None:
+    """What was found there is kept until it changes; also when that is so soon that no clock shows it."""
+    for number in range(50):
+        assert guarded.protected_in(tmp_path) == ()
+        (tmp_path / ".bashrc").touch()
+        assert guarded.protected_in(tmp_path) == (tmp_path / ".bashrc",), number
+        (tmp_path / ".bashrc").unlink()
+
+
+def test_a_top_that_has_not_changed_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".bashrc").touch()
+    os.utime(tmp_path, (1, 1))
+    monkeypatch.setattr(guarded, "RACY_NS", -1)
+    found = guarded.protected_in(tmp_path)
+    monkeypatch.setattr(guarded, "read", None)
+    assert guarded.protected_in(tmp_path) == found == (tmp_path / ".bashrc",)
+
+
+def test_a_place_is_resolved_again_when_a_link_on_its_way_leads_elsewhere(tmp_path: Path) -> None:
+    for name in ("one/place", "two/place"):
+        (tmp_path / name).mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    asked = [link / "place", tmp_path / "later"]
+    assert guarded.existing(asked) == (tmp_path / "one/place",)
+    link.unlink()
+    link.symlink_to("two")
+    assert guarded.existing(asked) == (tmp_path / "two/place",)
+    (tmp_path / "later").touch()
+    assert guarded.existing(asked) == (tmp_path / "two/place", tmp_path / "later")
 
 
 def test_links_are_not_followed_when_looking_for_protected_places(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "other" / ".ssh").mkdir(parents=True)
     (tmp_path / "work" / "link").symlink_to(tmp_path / "other")
-    assert sandbox.protected_in(tmp_path / "work") == ()
+    assert guarded.protected_in(tmp_path / "work") == ()
 
 
 def test_everything_but_the_hidden_places_is_around_them(tmp_path: Path) -> None:
@@ -350,13 +384,80 @@ async def test_git_itself_works_in_a_workspace(bubble: ToolContext) -> None:
 async def test_a_start_up_file_does_not_come_into_being_in_a_home_that_is_worked_in(
     bubble: ToolContext,
 ) -> None:
-    (bubble.dir / ".bashrc").write_text("mine\n")
-    ctx = attrs.evolve(bubble, home=bubble.dir)
-    await sh(ctx, "echo evil >> .bashrc; echo evil > .zshenv; mkdir .ssh; echo evil > .ssh/rc; echo ok > ok")
-    assert (ctx.dir / ".bashrc").read_text() == "mine\n"
-    assert not (ctx.dir / ".zshenv").exists()
-    assert not (ctx.dir / ".ssh").exists()
-    assert (ctx.dir / "ok").exists()
+    home = bubble.dir / "you"
+    home.mkdir()
+    (home / ".bashrc").write_text("mine\n")
+    ctx = attrs.evolve(bubble, home=home)
+    await sh(ctx, "cd you; echo evil >> .bashrc; A=.zshenv; echo evil > $A; B=.ssh; mkdir $B; echo ok > ok")
+    assert (home / ".bashrc").read_text() == "mine\n"
+    assert sorted(path.name for path in home.iterdir()) == [".bashrc", "ok"]
+
+
+COMES_INTO_BEING = {
+    "at the top": ("N=profile; echo evil > .$N; mkdir .ss''h", [".profile", ".ssh"]),
+    "at the top, in a folder": ("D=.conf''ig; mkdir -p $D/autost''art; touch $D/x", [".config/autostart"]),
+    "deep, a file": ("mkdir -p sub/er; echo evil > sub/er/.bashrc; echo ok > sub/er/ok", ["sub/er/.bashrc"]),
+    "deep, a folder": ("mkdir -p a/b/.ssh; echo evil > a/b/.ssh/rc", ["a/b/.ssh"]),
+    "deep, a run": ("mkdir -p h/.config/systemd/user; touch h/.config/systemd/user/x", ["h/.config/systemd"]),
+    "a nested repository's": ("echo evil > old/.git/commondir", ["old/.git/commondir"]),
+}
+
+
+@pytest.mark.parametrize(("command", "places"), COMES_INTO_BEING.values(), ids=COMES_INTO_BEING.keys())
+async def test_what_would_be_run_by_itself_is_taken_away_kept_and_told(
+    confined: ToolContext, command: str, places: list[str]
+) -> None:
+    (confined.dir / "old").mkdir()
+    repository(confined.dir / "old")
+    output = await sh(confined, command)
+    for place in places:
+        assert not exists(confined.dir / place)
+        assert f"[{confined.dir / place} is protected here, so what the" in output.text
+        assert [p for p in (confined.spill_dir / "removed").iterdir() if p.name.endswith(Path(place).name)]
+    assert "[exit 0" in output.text
+
+
+async def test_what_else_a_command_made_beside_it_stays(confined: ToolContext) -> None:
+    (confined.dir / "sub").mkdir()
+    (confined.dir / "sub" / ".bashrc").write_text("there before\n")
+    await sh(confined, "mkdir -p new/.config; touch new/.config/x new/.bashrc; cat sub/.bashrc")
+    assert (confined.dir / "new" / ".config" / "x").exists()
+    assert (confined.dir / "sub" / ".bashrc").read_text() == "there before\n"
+    assert not exists(confined.dir / "new" / ".bashrc")
+
+
+async def test_a_repository_that_a_command_makes_is_its_own_business(confined: ToolContext) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    made = await sh(
+        confined,
+        "git init -q new && cd new; ls .git/hooks; git config user.email a@b; git config user.name a"
+        " && echo x > x && git add x && git commit -qm one && cd .. && git clone -q new copy.git/"
+        " && touch copy.git/.git/hooks/x",
+    )
+    assert "[exit 0" in made.text
+    assert "protected" not in made.text
+    for name in ("new/.git/hooks", "new/.git/config", "copy.git/.git/hooks/x"):
+        assert exists(confined.dir / name)
+
+
+async def test_a_repository_made_a_while_ago_is_protected(
+    bubble: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sh(bubble, "mkdir -p new/.git/hooks; touch new/.git/config")
+    monkeypatch.setattr(guarded, "FRESH", 0.0)
+    await sh(bubble, "echo evil > new/.git/hooks/pre-commit; echo evil > new/.git/config")
+    assert list((bubble.dir / "new/.git/hooks").iterdir()) == []
+    assert (bubble.dir / "new/.git/config").read_text() == ""
+
+
+async def test_a_cancelled_command_s_start_up_file_is_taken_away_too(bubble: ToolContext) -> None:
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sh, bubble, "mkdir sub; echo evil > sub/.bashrc; touch begun; sleep 1000")
+            await until((bubble.dir / "begun").exists)
+            scope.cancel()
+    assert not exists(bubble.dir / "sub" / ".bashrc")
 
 
 async def test_processes_outside_can_neither_be_seen_nor_signalled(bubble: ToolContext) -> None:
