@@ -368,6 +368,7 @@ class _Life:
             start=partial(_start, sessions),
             on_lines=self._hub.publish,
             on_reset=self._hub.reset,
+            on_gone=self._hub.forget,
             boot=daemon.boot,
             version=__version__,
             threads=Threads(WRITERS),

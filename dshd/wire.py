@@ -261,6 +261,28 @@ class ReopenParams(InSession, method="session.reopen"):
     pass
 
 
+class ForkParams(InSession, method="session.fork"):
+    """``at`` is the seq of an event outside a turn; None: the newest such. ``name`` None: made from the
+    parent's."""
+
+    at: int | None = None
+    name: str | None = None
+
+
+class ExportParams(InSession, method="session.export"):
+    """The file as ``export.piece`` notifications (``data``: base64), in order, then the answer."""
+
+
+class ImportParams(Params, method="session.import"):
+    """``upload``: the file, as it was put by `AttachmentPutParams`. ``as_new``: under a new id.
+    ``repair``: also if its log is damaged. ``env`` as in `CreateParams`; without secrets."""
+
+    upload: str
+    as_new: bool = False
+    repair: bool = False
+    env: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
 class SendParams(InSession, method="session.send"):
     """Say something: by ``verb``, or by ``queue`` and ``wake``; ``text`` or ``content``, not both.
 
@@ -425,11 +447,13 @@ class QueueUndoParams(InSession, method="queue.undo"):
 class AttachmentPutParams(Params, method="attachment.put"):
     """A piece of a long text, at most `MAX_PIECE` characters; ``upload`` None begins a new one.
 
-    What was put belongs to this connection, and is gone with it or when a send has taken it.
+    What was put belongs to this connection, and is gone with it or when a send has taken it. ``data``
+    instead of ``text``: a piece of a file for `ImportParams`, base64.
     """
 
-    text: str
+    text: str | None = None
     upload: str | None = None
+    data: str | None = None
 
 
 class MessageShowParams(Params, method="message.show"):
@@ -544,6 +568,14 @@ def name_for_directory(directory: str, taken: Iterable[str]) -> str:
         base += "-1"
     used = set(taken)
     return next(name for name in _numbered(base) if name not in used)
+
+
+def numbered(name: str, taken: Iterable[str | None]) -> str:
+    """``name``, or ``name-2``, ``name-3``, ... if it is taken."""
+    used = set(taken)
+    if name not in used:
+        return name
+    return next(one for one in _numbered(name[: NAME_MAX - 6]) if one not in used)
 
 
 def _numbered(base: str) -> Iterator[str]:

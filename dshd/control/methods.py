@@ -25,6 +25,7 @@ from dshd.control.handlers import (
     sessions,
     settings,
     stopping,
+    transfer,
     waiting,
 )
 from dshd.control.takeup import message_of
@@ -60,6 +61,9 @@ _TABLE: Final = (
     Method(wire.CloseParams, sessions.close, writes=True, agent="no"),
     Method(wire.ReopenParams, sessions.reopen, writes=True, agent="no"),
     Method(wire.DeleteParams, sessions.delete, writes=True, agent="no"),
+    Method(wire.ForkParams, sessions.fork, writes=True, agent="no"),
+    Method(wire.ExportParams, transfer.export, waits=True),
+    Method(wire.ImportParams, transfer.take, writes=True, agent="no"),
     Method(wire.FsckParams, fsck.fsck),
     Method(wire.SendParams, saying.send, writes=True, agent="own"),
     Method(wire.InterruptParams, saying.interrupt, writes=True, agent="no"),

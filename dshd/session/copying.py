@@ -107,12 +107,14 @@ class Point:
         self._state = State()
         self._before: Outside | None = None  # the newest one, up to ``at``
         self._after: int | None = None
+        self._inside: int | None = None  # the turn that ``at`` is inside of
 
     def take(self, event: Event) -> None:
         if self._after is not None or (self.at is not None and self._is_there):
             return
         fold.apply(self._state, event)
         if self._state.turn is not None:
+            self._inside = self._state.turn.number if event.seq == self.at else self._inside
             return
         if self.at is None or self._state.seq <= self.at:
             state = self._state
@@ -138,7 +140,7 @@ class Point:
                            hint=f"dshctl log -o json -s {name}", outcome="not-written")  # fmt: skip
         near = [seq for seq in (self._before and self._before.seq, self._after) if seq is not None]
         places = " and ".join(map(str, near))
-        turn = "a turn" if self._state.turn is None else f"turn {self._state.turn.number}"
+        turn = "a turn" if self._inside is None else f"turn {self._inside}"
         raise Conflict(
             f"not forked: event {self.at} of {name} is inside {turn}; the nearest outside: {places}.",
             hint="     or: ".join(f"dshctl fork --at {seq} {name}" for seq in near),

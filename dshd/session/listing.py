@@ -124,7 +124,7 @@ class Listing:
             size = disk.stat(path).size
             view = json.loads(disk.read_bytes(path.with_name(VIEW)))
             if view.pop("size") == size and view["type"] == "session":
-                return dict(view)
+                return views.in_directory(view, id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return view_from_log(disk, path)
@@ -185,8 +185,7 @@ class Listing:
 
 
 def _is_called(session: Session, name: str) -> bool:
-    state = session.state
-    return state.name == name and not state.closed
+    return session.name == name and not session.state.closed
 
 
 def batched(items: list[T], size: int) -> Iterator[list[T]]:
@@ -201,8 +200,8 @@ def view_from_log(disk: Disk, path: Path) -> Json:
         found = opening.glance(disk, path)
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
-        return {**views.session(State(), broken="damaged"), "id": id, "name": id}
+        return views.in_directory(views.session(State(), broken="damaged"), id)
     word = found.broken.word if found.broken else None
     view = views.session(found.state, size=found.opened.size, broken=word)
     view["lately"] = days.to_json(found.state.lately)
-    return view if view["id"] else {**view, "id": id, "name": id, "state": "damaged"}
+    return views.in_directory(view, id)

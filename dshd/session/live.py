@@ -73,6 +73,7 @@ class Live:
         self.used = trio.current_time()
         self.holders = 0
         self.gone = False
+        self._gone: DshError | None = None
 
     # --- what the driver needs (driver.port.Owner)
 
@@ -171,7 +172,7 @@ class Live:
             self.around.start(self._go_on_with_room)
 
     async def _go_on(self) -> None:
-        if self.ledger is None or self.broken is not None:
+        if self.ledger is None or self.broken is not None or self.gone:
             return
         if self.state.owes:
             await self.ledger.record(lambda s: None)
@@ -209,6 +210,17 @@ class Live:
         return self.driver.activity
 
     @property
+    def _works(self) -> bool:
+        return self.activity.phase != "idle"
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing runs or waits, and nothing is on its way to disk."""
+        busy = self._works or self.state.turn is not None or self.state.pending > 0
+        writes = self.ledger is not None and not self.ledger.idle
+        return not busy and not writes and not (self.keeper is not None and self.keeper.busy)
+
+    @property
     def size(self) -> int:
         return self.ledger.writer.size if self.ledger is not None else 0
 
@@ -223,10 +235,18 @@ class Live:
         return quiet and self.activity.phase == "idle" and self.state.turn is None and not self.state.runnable
 
     async def next_change(self) -> None:
+        """Raises why the session is gone, if it was already: its last change may have been what was
+        waited for."""
+        if self.gone:
+            raise self._why_gone()
         if self.ledger is None:
             await trio.sleep_forever()
         else:
             await self.ledger.changed.wait()
+
+    def _why_gone(self) -> DshError:
+        why = self._gone or Unavailable(f"session {self.name} was closed meanwhile; try again.")
+        return type(why)(why.message, hint=why.hint, outcome="not-written")
 
     # --- who may change it
 
@@ -235,8 +255,7 @@ class Live:
         if self.broken is not None:
             raise self.broken.refusal()
         if self.gone:
-            raise Unavailable(f"session {self.state.name} was closed meanwhile; try again.",
-                              outcome="not-written")  # fmt: skip
+            raise self._why_gone()
         if self.ledger is None:
             raise Internal(f"session {self.id} has no log")
         return self.ledger
@@ -251,6 +270,11 @@ class Live:
         if peer.kind == "agent":
             raise Denied("a tool may read and send to its own session, and nothing else.")
         return self.writable()
+
+    @property
+    def name(self) -> str:
+        """What it is called. A copy of another, or one whose header is lost, goes by its directory."""
+        return self.state.name if self.state.id == self.id else self.id
 
     def check_message(self, id: str) -> None:
         if id not in self.state.receipts:
@@ -308,18 +332,20 @@ class Live:
 
     async def written(self) -> None:
         """Wait until what was asked is written."""
-        while self.ledger is not None and not self.ledger.idle:
-            await self.next_change()
+        while self.ledger is not None and not self.ledger.idle and not self.gone:
+            await self.ledger.changed.wait()
 
     async def drain(self) -> None:
         """Wait until the running turn has ended and all that was asked is written."""
-        while self.activity.phase != "idle" or (self.ledger is not None and not self.ledger.idle):
-            await self.next_change()
+        while self.ledger is not None and not self.gone and (self._works or not self.ledger.idle):
+            await self.ledger.changed.wait()
         if self.keeper is not None:
             await self.keeper.finish()
 
-    def let_go(self) -> None:
-        """Close the log's file. The session may still be looked at, and refuses to be changed."""
-        self.gone = True
+    def let_go(self, why: DshError | None = None) -> None:
+        """Close the log's file. The session may still be looked at, and refuses to be changed; who waits
+        for something to come of it is told ``why``."""
+        self.gone, self._gone, self._waits_for_room = True, why, False
         if self.ledger is not None:
             self.ledger.writer.close()
+            self.ledger.changed.fire()

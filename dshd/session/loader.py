@@ -6,11 +6,13 @@ nobody holds it (`loading`).
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 
 import trio
 
-from dshd.errors import NotFound
+from dshd.errors import DshError, NotFound
 from dshd.log.store import Store
 from dshd.log.writer import LogWriter
 from dshd.session import loading, opening
@@ -68,11 +70,20 @@ class Loader:
         loading.hold_or_drop(session.hold())
         return session
 
+    @contextlib.contextmanager
+    def kept_out(self, id: str) -> Iterator[None]:
+        """Within, who asks for it waits, and looks anew at the end."""
+        self._loading[id] = trio.Event()
+        try:
+            yield
+        finally:
+            self._loading.pop(id).set()
+
     async def _load(self, id: str) -> Session:
         disk, path, read = self._store.disk, self._store.log_path(id), self._hops.read
-        if not await read(lambda: disk.exists(path)):
+        if not await read(lambda: self._store.exists(id)):
             raise NotFound(f'no session "{id}"', hint="dshctl ls")
-        found = await read(lambda: opening.load(disk, path))
+        found = await read(lambda: opening.load_or_tell(disk, path))
         marked = await read(lambda: self._store.is_marked(id))
         self._environments.know(id, await read(lambda: self._environments.read(id)))
         return Session(
@@ -121,12 +132,17 @@ class Loader:
             self._listing.left(session)
             self.let_go(session)
 
+    def loaded(self, id: str) -> Session | None:
+        """The session, if it is in memory."""
+        return self._loaded.get(id)
+
     def has(self, session: Session) -> bool:
         """Whether it is this one that is loaded, and not another made of the same log since."""
         return self._loaded.get(session.id) is session
 
-    def let_go(self, session: Session) -> None:
-        """Close it; who asks for it next gets another, made of the log as it is then."""
-        session.let_go()
+    def let_go(self, session: Session, why: DshError | None = None) -> None:
+        """Close it; who asks for it next gets another, made of the log as it is then. ``why`` is told to
+        those who wait for something of this one."""
+        session.let_go(why)
         self._loaded.pop(session.id, None)
         self._environments.forget(session.id)

@@ -136,6 +136,15 @@ def load(disk: Disk, path: Path, *, id: str | None = None) -> Loaded:
     return Loaded(folder.state, opened, file, broken, folder.partial(), found, folder.kept)
 
 
+def load_or_tell(disk: Disk, path: Path) -> Loaded:
+    """The same; also of a directory whose log is missing, which is a damaged session."""
+    try:
+        return load(disk, path)
+    except Damaged as damaged:
+        nothing = recovery.Opened([], 0, 0, -1)
+        return Loaded(State(), nothing, None, Broken("damaged", damaged), (), "clean")
+
+
 def look(disk: Disk, path: Path) -> Loaded:
     """The whole log without changing anything, for those who check."""
     folder = Folder()

@@ -6,15 +6,16 @@
 | which are in memory                              | `loader`      |
 | who is called what                               | `naming`      |
 | making one                                       | `making`      |
+| removing them                                    | `removing`    |
+| forks, imports and exports                       | `porting`     |
 | checking, repairing, reopening after a fault     | `mending`     |
 | what tools run with                              | `environment` |
-| the daemon's start and end, finding, removing    | here          |
+| the daemon's start and end, finding them         | here          |
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ import trio
 from dshd import wire
 from dshd.driver.driver import ROOM_POLL_S
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Denied, DshError, NoSpace, NotFound
+from dshd.errors import Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.log.threads import Threads
@@ -37,6 +38,9 @@ from dshd.session.loading import Upkeep
 from dshd.session.making import Maker
 from dshd.session.mending import Mender
 from dshd.session.naming import Naming
+from dshd.session.packing import Read
+from dshd.session.porting import Export, Porter, fresh_id
+from dshd.session.removing import Remover
 from dshd.session.session import Session
 from dshd.session.surroundings import Surroundings
 from dshd.session.who import Peer
@@ -60,6 +64,7 @@ class Registry:
         start: Callable[..., None],
         on_lines: Callable[[str, int, list[bytes]], None],
         on_reset: Callable[[str, int], None],
+        on_gone: Callable[[str], None] = lambda id: None,
         boot: str,
         version: str,
         threads: Threads,
@@ -95,6 +100,10 @@ class Registry:
             store, hops, self.loaded, self._listing, environments, self._around, upkeep or Upkeep()
         )
         self._mender = Mender(store, hops, self._loader, self.services.models)
+        self._remover = Remover(store, hops, self._listing, self._loader, self.services, on_gone)
+        self._porter = Porter(
+            store, hops, self._listing, self._naming, self._loader, environments, self.services
+        )
 
     @property
     def disk(self) -> Disk:
@@ -115,6 +124,8 @@ class Registry:
         if self._unloads:
             self._start(self._loader.look_after)
         await self._listing.read(ids)
+        if self._unloads:
+            self._start(self._remover.look_after)
         if not await read(self.store.reserve.hold):
             self._start(self._take_reserve_back)
 
@@ -221,17 +232,11 @@ class Registry:
             if p.key is not None and (known := self._by_run_key(p.key)) is not None:
                 session = await self.get(known)
                 return session, await self._first_again(session, p, peer)
-            id = self._fresh_id(rows)
+            id = fresh_id(rows)
             receipt = await self._maker.make(id, p, rows, choice, peer)
             session = await self.get(id)
             session.driver.poke()
             return session, receipt
-
-    def _fresh_id(self, rows: list[wire.SessionRow]) -> str:
-        taken = {row.id for row in rows}
-        while (id := wire.session_id(os.urandom(7))) in taken:
-            pass
-        return id
 
     def _by_run_key(self, key: str) -> str | None:
         return next((v["id"] for v in self._listing.known() if v.get("key") == key), None)
@@ -252,19 +257,25 @@ class Registry:
         ``force``, which aborts and clears first."""
         if peer.kind == "agent":
             raise Denied("a tool can't remove sessions.")
-        session = await self.get(id)
-        view = session.show()
-        if force and session.usable:
-            await session.abort(wire.AbortParams(disposition="clear", reason="rm"), peer)
-        elif session.usable and (session.state.turn is not None or session.state.pending):
-            raise Conflict(f"not removed: {session.state.name} runs or holds messages.",
-                           hint=f"dshctl rm --force {session.state.name}", outcome="not-written")  # fmt: skip
-        with trio.CancelScope(shield=True):
-            await session.drain()
-            self._loader.let_go(session)
-            await self._listing.gone(id)
-            await self._hops.write(lambda: self.store.delete(id))
-        return {"type": "removed", "exit": 0, "session": id, "name": view["name"]}
+        return await self._remover.remove(id, force=force, peer=peer)
+
+    # --- from others, and elsewhere
+
+    async def fork(self, session: Session, p: wire.ForkParams, peer: Peer) -> Json:
+        """A new session with this one's history (`Porter.fork`)."""
+        if peer.kind == "agent":
+            raise Denied("a tool can't fork sessions.")
+        return await self._porter.fork(session, p, peer)
+
+    async def take(self, read: Read, p: wire.ImportParams, peer: Peer) -> Json:
+        """A session out of an export (`Porter.take`)."""
+        if peer.kind == "agent":
+            raise Denied("a tool can't import sessions.")
+        return await self._porter.take(read, p, peer)
+
+    async def export(self, id: str) -> Export:
+        """A session at this instant, as one file (`Porter.export`)."""
+        return await self._porter.export(id)
 
     # --- looking after them
 

@@ -125,15 +125,16 @@ class Session(Live):
         state = self.state
         return wire.SessionRow(
             id=self.id,
-            name=state.name,
+            name=self.name,
             dir=state.settings.get("dir") or "",
             state=views.session_state(state, self.activity, self.word),
-            implicit=bool(state.settings.get("implicit")),
+            implicit=bool(state.settings.get("implicit")) and state.id == self.id,
             active_at=state.time,
         )
 
     def show(self) -> Json:
-        return views.session(self.state, self.activity, size=self.size, broken=self.word)
+        view = views.session(self.state, self.activity, size=self.size, broken=self.word)
+        return views.in_directory(view, self.id)
 
     def show_all(self) -> Json:
         """With its budgets: what is used of each, and the limit."""

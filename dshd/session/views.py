@@ -189,6 +189,8 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "net": settings.get("net"),
         "ask": settings.get("ask"),
         "implicit": bool(settings.get("implicit")),
+        "run": bool(settings.get("run")),
+        "parent": (state.header or {}).get("parent"),
         "key": settings.get("key"),
         "max_cost": settings.get("max_cost"),
         "max_steps": settings.get("max_steps"),
@@ -204,6 +206,16 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "created_at": (state.header or {}).get("created"),
         "active_at": state.time,
     }
+
+
+def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """The view of the session in a directory. One whose header says another id is a copy, and one whose
+    header can't be read says nothing: they go by the directory's name."""
+    if view["id"] == directory:
+        return dict(view)
+    own = {"id": directory, "name": directory, "state": "damaged", "implicit": False, "key": None}
+    view = {name: value for name, value in view.items() if name != "lately"}  # it counts where it was spent
+    return {**view, **own, "needs": [{"kind": "damaged", "id": None}]}
 
 
 def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:

@@ -148,6 +148,7 @@ class Server(World):
                 start=self._tasks.start_soon,
                 on_lines=self.on_lines,
                 on_reset=self.on_reset,
+                on_gone=self.hub.forget,
                 boot="boot",
                 version="test",
                 threads=Threads(4),

@@ -11,7 +11,7 @@ import trio
 from dshd import wire
 from dshd.control.calls import Call, Json, Room
 from dshd.control.takeup import Settled
-from dshd.errors import DshError, NotFound, Unavailable
+from dshd.errors import Denied, DshError, Invalid, NotFound, Unavailable
 from dshd.session import views
 from dshd.session.attachments import content_of
 from dshd.session.loading import holding
@@ -82,7 +82,14 @@ async def interrupt(call: Call) -> Json:
 async def put(call: Call) -> Json:
     async with call.link.in_order:
         params: wire.AttachmentPutParams = call.params
-        return await call.link.uploads.put(params.upload, params.text, call.registry.store.state)
+        uploads, state = call.link.uploads, call.registry.store.state
+        if (params.text is None) == (params.data is None):
+            raise Invalid("expected text or data, one of them @ $")
+        if params.text is not None:
+            return await uploads.put(params.upload, params.text, state)
+        if call.peer.kind == "agent":
+            raise Denied("a tool can't put files.")
+        return await uploads.put_data(params.upload, str(params.data), state)
 
 
 async def _destination(call: Call | _Behind, params: wire.SendParams) -> tuple[Session, bool]:

@@ -71,6 +71,10 @@ async def delete(call: Call) -> Json:
     if call.params.session in (None, ".", ""):
         raise Invalid("say which session to remove", hint="dshctl rm NAME")
     id = await call.id(exact=True)
-    removed = await call.registry.delete(id, call.params.force, call.peer)
-    call.room.hub.forget(id)
-    return removed
+    return await call.registry.delete(id, call.params.force, call.peer)
+
+
+async def fork(call: Call) -> Json:
+    async with call.link.in_order:
+        session = await call.session()
+    return await call.registry.fork(session, call.params, call.peer)

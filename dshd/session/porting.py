@@ -1,0 +1,238 @@
+"""Sessions that come from others, and go elsewhere: fork, import, export.
+
+The directory is made without anybody waiting (`transfer`); what depends on the other sessions, names first,
+is decided when nobody else decides such things (`Naming.alone`), and then the session is there at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from dshd import wire
+from dshd.driver.port import Services
+from dshd.errors import Conflict, Damaged, NotFound
+from dshd.log.reader import read_header
+from dshd.log.store import Store
+from dshd.session import environment, packing, transfer
+from dshd.session.copying import Point
+from dshd.session.environment import Environments
+from dshd.session.hops import Hops
+from dshd.session.listing import Listing
+from dshd.session.loader import Loader
+from dshd.session.naming import Naming
+from dshd.session.packing import Read, Source
+from dshd.session.scratch import Scratch
+from dshd.session.session import Session
+from dshd.session.state import State
+from dshd.session.transfer import Made
+from dshd.session.who import Peer
+
+Json = dict[str, Any]
+
+AT_ONCE: Final = 2  # copies that are made at the same time
+
+
+class Porter:
+    def __init__(
+        self, store: Store, hops: Hops, listing: Listing, naming: Naming, loader: Loader,
+        environments: Environments, services: Services,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._hops = hops
+        self._listing = listing
+        self._naming = naming
+        self._loader = loader
+        self._environments = environments
+        self._services = services
+        self._few = trio.CapacityLimiter(AT_ONCE)
+
+    # --- fork
+
+    async def fork(self, session: Session, p: wire.ForkParams, peer: Peer) -> Json:
+        """A new session with this one's history up to a point outside a turn.
+
+        Raises `Conflict` (inside a turn; the name is taken), `NotFound` (no such event).
+        Durability: on return the fork is on disk.
+        """
+        if p.name is not None:
+            wire.check_name(p.name)
+        if session.broken is not None:
+            raise session.broken.refusal()
+        disk, path, until = self._store.disk, self._store.log_path(session.id), session.state.seq
+        async with self._begun() as id:
+            point: Point = await self._hops.read(lambda: transfer.point_of(disk, path, p.at, until))
+            place, now = point.found(session.state.name), self._services.now()
+            header = session.state.header or {}
+            files = environment.file(await self._hops.read(lambda: self._environments.read(session.id)))
+            made = await self._hops.read(
+                lambda: transfer.fork(
+                    disk, path, self._store.begin(id), id=id, point=place, files=files, now=now,
+                    depth=int(header.get("depth") or 0),
+                )
+            )  # fmt: skip
+
+            def last(rows: list[wire.SessionRow]) -> Scratch:
+                name = _name_of_fork(p.name, place.settings.get("name"), rows)
+                now = self._services.now()
+                return transfer.fork_batch(made, now, by=peer.source(), point=place, name=name)
+
+            state = await self._finish(made, id, last)
+        return {
+            "type": "forked", "exit": 0, "session": id, "name": state.name,
+            "dir": state.settings.get("dir"), "parent": session.id, "parent_name": session.state.name,
+            "seq": place.seq, "turn": place.turn or None, "runs": point.runs if p.at is None else None,
+        }  # fmt: skip
+
+    # --- import
+
+    async def take(self, read: Read, p: wire.ImportParams, peer: Peer) -> Json:
+        """A session out of an export, of which ``read`` gives the bytes. Nothing of it runs before
+        somebody says so.
+
+        Raises `Conflict` (the id is taken, and not ``as_new``), `Damaged` (and not ``repair``), `Invalid`,
+        `Unsupported`. Durability: on return it is on disk, and parked.
+        """
+        disk, now = self._store.disk, self._services.now()
+        async with self._begun() as token:
+            made: Made = await self._hops.read(
+                lambda: transfer.arrive(
+                    disk, read, self._store.begin(token), new_id=token if p.as_new else None,
+                    mend=p.repair, now=now,
+                )
+            )  # fmt: skip
+            turn, was = made.state.turn, made.state.name
+
+            def last(rows: list[wire.SessionRow]) -> Scratch:
+                self._refuse_taken(made, rows)
+                changes = self._changes(made, rows, p.env)
+                around, now = self._loader.around, self._services.now()
+                return transfer.import_batch(
+                    made, now, by=peer.source(), boot=around.boot, version=around.version, settings=changes
+                )
+
+            state = await self._finish(made, token, last)
+        dir = str(state.settings.get("dir"))
+        return {
+            "type": "imported", "exit": 0, "session": state.id, "name": state.name, "dir": dir,
+            "dir_exists": await self._hops.read(lambda: os.path.isdir(dir)),
+            "original": made.original, "original_name": was, "closed": state.closed,
+            "turn": turn.number if turn is not None else None, "pending": state.pending,
+            "mode": state.settings.get("mode"), "repaired": made.repaired, "lost": made.lost,
+        }  # fmt: skip
+
+    def _refuse_taken(self, made: Made, rows: list[wire.SessionRow]) -> None:
+        taken = next((row for row in rows if row.id == made.id), None)
+        if taken is not None:
+            raise Conflict(f"not imported: there is a session {made.id} already ({taken.name or taken.id}).",
+                           hint="dshctl import --as-new FILE", outcome="not-written")  # fmt: skip
+
+    def _changes(self, made: Made, rows: list[wire.SessionRow], env: Mapping[str, str]) -> Json:
+        """Settings that are others here."""
+        settings, config = made.state.settings, self._services.config()
+        others = [row for row in rows if row.state != "closed"]
+        wanted: Json = {"env": environment.parted(env)[0]}
+        wanted |= {name: None for name in settings if name.startswith("env.")}
+        wanted["mode"] = config.within_policy(settings.get("mode", "read-only"))
+        if not made.state.closed and settings.get("name") is not None:
+            wanted["name"] = wire.numbered(settings["name"], {row.name for row in others})
+        if any(row.implicit and row.dir == settings.get("dir") for row in others):
+            wanted["implicit"] = False
+        if settings.get("key") in {view.get("key") for view in self._listing.known()}:
+            wanted["key"] = None
+        return {name: value for name, value in wanted.items() if settings.get(name) != value}
+
+    # --- both
+
+    @asynccontextmanager
+    async def _begun(self) -> AsyncIterator[str]:
+        """An id that is free; its directory, if it was begun and not finished, goes with the block."""
+        async with self._few:
+            id = fresh_id(await self._listing.rows())
+            try:
+                yield id
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._hops.read(lambda: self._store.abandon(id))
+                raise
+
+    async def _finish(
+        self, made: Made, token: str, last: Callable[[list[wire.SessionRow]], Scratch]
+    ) -> State:
+        """The last batch, and the name of the directory."""
+        try:
+            async with self._naming.alone:
+                s = last(await self._listing.rows())
+                await self._hops.write(lambda: self._put(made, token, s))
+                session = await self._loader.get(made.id)
+            await session.start()
+            return s.state
+        finally:
+            made.close()
+
+    def _put(self, made: Made, token: str, s: Scratch) -> None:
+        made.finish(s.lines)
+        if s.state.active:
+            self._store.mark(made.id)
+        self._store.finish(token, made.id)
+
+    # --- export
+
+    async def export(self, id: str) -> Export:
+        """A session as it is now; of a loaded one, what is durable of it.
+
+        Raises `Damaged` if there is no log, `NotFound`, and what reading raised; so may `Export.next`.
+        """
+        session = self._loader.loaded(id)
+        size = (
+            session.ledger.writer.synced_size if session is not None and session.ledger is not None else None
+        )
+        name = next((view["name"] for view in self._listing.known() if view["id"] == id), None) or id
+        pieces = await self._hops.read(lambda: packed(self._store, id, name, size, self._services.now()))
+        return Export(name, filter(None, pieces), self._hops)
+
+
+@attrs.define
+class Export:
+    """The bytes of a file, read as they are asked for."""
+
+    name: str
+    _pieces: Iterator[bytes]
+    _hops: Hops
+
+    async def next(self) -> bytes:
+        """The next piece; empty at the end."""
+        return await self._hops.read(lambda: next(self._pieces, b""))
+
+
+def packed(store: Store, id: str, name: str, size: int | None, now: int) -> Iterator[bytes]:
+    """An export of a session's directory, under the id that its log has; see `packing`."""
+    log = store.log_path(id)
+    if not store.exists(id):
+        raise NotFound(f'no session "{id}"', hint="dshctl ls")
+    if not store.disk.exists(log):
+        raise Damaged(f"session {id} is damaged: {log} is missing.", hint=f"dshctl rm {id}")
+    header = read_header(store.disk, log)
+    own = header.data.get("id") if header is not None else None
+    true = own if isinstance(own, str) and wire.is_session_id(own) else id
+    return packing.pack(store.disk, Source(store.session_dir(id), true, name, now, size))
+
+
+def _name_of_fork(asked: str | None, parents: Any, rows: list[wire.SessionRow]) -> str | None:
+    taken = {row.name for row in rows if row.state != "closed"}
+    if asked is not None and asked in taken:
+        raise Conflict(f'not forked: the name "{asked}" is taken.', hint=f"dshctl show {asked}",
+                       outcome="not-written")  # fmt: skip
+    return asked or (wire.numbered(parents, taken) if isinstance(parents, str) else None)
+
+
+def fresh_id(rows: list[wire.SessionRow]) -> str:
+    taken = {row.id for row in rows}
+    while (id := wire.session_id(os.urandom(7))) in taken:
+        pass
+    return id

@@ -1,0 +1,176 @@
+"""Removing sessions: when somebody says so, and by themselves the runs that are long over (``keep_run``).
+
+Gone is gone, so it is looked at twice: what would be lost is decided in the very step in which the session
+stops taking anything, and who asks for it meanwhile waits and then finds none. A session that can't be
+read, or whose disk failed, has nothing to lose that could be told; it goes without questions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from dshd import wire
+from dshd.driver.port import Services
+from dshd.errors import Conflict, DshError, NoSpace, NotFound, Stalled
+from dshd.log.store import Store
+from dshd.session import loading
+from dshd.session.hops import Hops
+from dshd.session.listing import Listing
+from dshd.session.loader import Loader
+from dshd.session.session import Session
+from dshd.session.views import WAITS_FOR_ROOM
+from dshd.session.who import Peer
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+FIRST_LOOK_S: Final = 60.0  # after the start: a clock that is wrong at boot has been set by then
+LOOK_S: Final = 3600.0
+LAST_S: Final = 10.0  # for what was stopped to end
+TRIES: Final = 5  # who is given new work faster than it is taken away stays
+
+
+class Remover:
+    """``on_gone`` is told of each that is removed."""
+
+    def __init__(
+        self, store: Store, hops: Hops, listing: Listing, loader: Loader, services: Services,
+        on_gone: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._hops = hops
+        self._listing = listing
+        self._loader = loader
+        self._services = services
+        self._on_gone = on_gone
+
+    async def remove(self, id: str, *, force: bool, peer: Peer) -> Json:
+        """Remove a session for good, with all that is in its directory.
+
+        Raises `Conflict` while it runs or holds messages, unless ``force``, which aborts and clears
+        first, on the record if the disk takes it; `NotFound`. Durability: on return it is gone.
+        """
+        session = await self._session(id)
+        name = id if session is None else session.name
+        with trio.CancelScope(shield=True):
+            if session is not None:
+                await _quiet(session, force, peer)
+                await self._delete(id, session)
+            else:
+                await self._delete(id, None)
+        return {"type": "removed", "exit": 0, "session": id, "name": name}
+
+    async def _session(self, id: str) -> Session | None:
+        """None if its directory is there and can't be read."""
+        try:
+            return await self._loader.get(id)
+        except DshError as error:
+            if not await self._hops.read(lambda: self._store.exists(id)):
+                raise NotFound(f'no session "{id}"', hint="dshctl ls") from None
+            log.warning("session %s is removed unread: %s", id, error)
+            return None
+
+    async def _delete(self, id: str, session: Session | None) -> None:
+        """Begins without a checkpoint: what was seen of the session still holds."""
+        with self._loader.kept_out(id):
+            if session is not None:
+                gone = NotFound(f"session {session.name} was removed.", hint="dshctl ls")
+                self._listing.left(session)
+                self._loader.let_go(session, gone)
+            await self._listing.gone(id)
+            try:
+                await self._hops.write(lambda: self._store.delete(id))
+            except DshError:
+                if session is not None:
+                    self._listing.left(session)
+                raise
+            self._on_gone(id)
+
+    # --- by themselves
+
+    async def look_after(self) -> None:
+        """Remove the runs that are over for longer than ``keep_run``, until the end."""
+        await trio.sleep(FIRST_LOOK_S)
+        while not self._loader.draining:
+            for id in await self._over():
+                with loading.holding():
+                    await self._remove_run(id)
+            await trio.sleep(LOOK_S)
+
+    async def _over(self) -> list[str]:
+        views = await self._listing.views(True)
+        over = (v for v in views if v.get("run") and v["state"] == "closed")
+        return [v["id"] for v in over if self._is_old(v["active_at"])]
+
+    def _is_old(self, at: int) -> bool:
+        keep = self._services.config().sessions.keep_run
+        return bool(keep) and self._services.now() - at >= keep * 1000
+
+    async def _remove_run(self, id: str) -> None:
+        """Unless it turns out to be another than it seemed."""
+        try:
+            session = await self._loader.get(id)
+            state = session.state
+            over = session.usable and state.closed
+            alone = session.holders == 1 and session.at_rest
+            if over and alone and state.settings.get("run") and self._is_old(state.time):
+                await self._delete(id, session)
+                log.info("session %s was a run, and over for long: removed", id)
+        except DshError as error:
+            log.warning("session %s was not removed: %s", id, error)
+
+
+async def _quiet(session: Session, force: bool, peer: Peer) -> None:
+    """Returns, in the same step, when nothing runs or waits, or nothing can be known of it."""
+    for _ in range(TRIES):
+        if session.gone:
+            raise NotFound(f"session {session.name} was removed.", hint="dshctl ls")
+        if session.at_rest or (not session.usable and session.activity.phase == "idle"):
+            return
+        if session.usable and _is_busy(session):
+            if not force:
+                raise _refusal(session)
+            if not await _cleared(session, peer):
+                return
+        await _drained(session)
+    raise _refusal(session)
+
+
+async def _cleared(session: Session, peer: Peer) -> bool:
+    """Whether what ran is aborted and what waited cleared, on the record. On a full disk it can't be,
+    and removing the session makes room."""
+    if session.activity is WAITS_FOR_ROOM:
+        return False
+    try:
+        await session.abort(wire.AbortParams(disposition="clear", reason="rm"), peer)
+    except NoSpace:
+        return False
+    return True
+
+
+def _refusal(session: Session) -> Conflict:
+    return Conflict(f"not removed: {session.name} {_why(session)}.",
+                    hint=f"dshctl rm --force {session.name}", outcome="not-written")  # fmt: skip
+
+
+def _is_busy(session: Session) -> bool:
+    return session.state.turn is not None or session.state.pending > 0
+
+
+def _why(session: Session) -> str:
+    turn, pending = session.state.turn, session.state.pending
+    runs = f"runs turn {turn.number}" if turn is not None else ""
+    holds = f"holds {pending} message{'s' if pending != 1 else ''}" if pending else ""
+    return " and ".join(filter(None, (runs, holds))) or "is busy"
+
+
+async def _drained(session: Session) -> None:
+    with trio.move_on_after(LAST_S):
+        await session.drain()
+        return
+    raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
+                  outcome="not-written")  # fmt: skip
