@@ -1,7 +1,7 @@
 """Starting the daemon: one of it, however many ask at once.
 
 Theory. Who may be the daemon is decided by the state lock, and only by that. What stands in front
-of it here, a `flock` on the state *directory*, merely keeps twenty dshctl from starting twenty
+of it here, a `flock` on ``STATE/starting``, merely keeps twenty dshctl from starting twenty
 Pythons of which nineteen find the lock taken: one of them starts the daemon, the others wait until
 it answers, and if it fails the next one tries and shows its own reason.
 
@@ -18,26 +18,27 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dshctl.lock import is_held
+from dshctl.client import NotStarted
 from dshd import __version__, errors, paths
+from dshd.log.lock import holder
 
 if TYPE_CHECKING:
-    from dshctl.base import Cli
-    from dshctl.client import Client, Connection
+    from dshctl.client import Client, Options
+    from dshctl.connection import Connection
 
 READY_S: Final = 10.0
 _POLL_S: Final = 0.02
 _LOG_MAX: Final = 1 << 20  # bytes; a longer log of the daemon is set aside when the next one starts
 
 
-def start(cli: Cli, client: Client) -> Connection:
+def start(client: Client) -> Connection:
     """A greeted connection to the daemon that this, or a dshctl beside this one, has started.
 
-    Raises NotConfigured or the like with the daemon's last line if it ends before it is ready,
-    Unreachable if it isn't ready in 10 s.
+    Raises NotStarted with what the daemon said of its config, Unreachable if it ends otherwise before it
+    is ready, or isn't ready in 10 s.
     """
     places = client.places
     _make_state(places.state)
@@ -45,21 +46,29 @@ def start(cli: Cli, client: Client) -> Connection:
     with _turn(places.state, client, end) as connection:
         if connection is not None:
             return connection
-        return _start(cli, client, time.monotonic() + READY_S)
+        return _start(client, time.monotonic() + READY_S)
 
 
 def _make_state(state: str) -> None:
-    try:
+    with _told(state):
         os.makedirs(state, mode=0o700, exist_ok=True)
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise errors.Unreachable(f"the daemon can't be started: {state}: {reason}") from None
+        raise errors.Unreachable(f"the daemon can't be started: {path}: {reason}") from None
 
 
 @contextlib.contextmanager
 def _turn(state: str, client: Client, end: float) -> Iterator[Connection | None]:
     """Our turn to start it (None), or the connection to what somebody else started meanwhile."""
-    fd = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = os.path.join(state, "starting")
+    with _told(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         yield _wait_turn(fd, client, end)
     finally:
@@ -85,16 +94,16 @@ def _lock(fd: int) -> bool:
     return True
 
 
-def _start(cli: Cli, client: Client, end: float) -> Connection:
+def _start(client: Client, end: float) -> Connection:
     places = client.places
-    if is_held(places.lock):  # one started otherwise, not ready yet
+    if holder(places.state) is not None:  # one started otherwise, not ready yet
         return _wait_ready(client, None, 0, end)
     size = _prepare_log(places.log)
-    process = spawn(cli, places)
+    process = spawn(client.options, places)
     connection = _wait_ready(client, process, size, end)
     version = client.hello.get("version") or __version__
-    if cli.announces:
-        cli.out.say(f"dshctl: started dshd {version}; it stays (dshctl daemon stop).")
+    if client.options.announces:
+        client.options.out.say(f"dshctl: started dshd {version}; it stays (dshctl daemon stop).")
     return connection
 
 
@@ -104,19 +113,19 @@ def _wait_ready(client: Client, process: subprocess.Popen[bytes] | None, size: i
         if connection is not None:
             return connection
         status = process.poll() if process else None
-        if status is not None and not is_held(client.places.lock):
+        if status is not None and holder(client.places.state) is None:
             raise _failed(status, client.places, size)
         if time.monotonic() > end:
             raise _not_ready(client.places, last_words(client.places.log, size).line)
         time.sleep(client.deadline.left(_POLL_S) or 0)
 
 
-def spawn(cli: Cli, places: paths.Places) -> subprocess.Popen[bytes]:
+def spawn(options: Options, places: paths.Places) -> subprocess.Popen[bytes]:
     """The daemon as a process of its own. It is never waited for: it outlives us."""
     log = os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            command(cli),
+            command(options),
             cwd="/",
             env=environment(os.environ, places),
             stdin=subprocess.DEVNULL,
@@ -130,9 +139,9 @@ def spawn(cli: Cli, places: paths.Places) -> subprocess.Popen[bytes]:
     return process
 
 
-def command(cli: Cli) -> list[str]:
+def command(options: Options) -> list[str]:
     """This Python, this dshd; -P, for cwd is no place to import from."""
-    socket = ["--socket", cli.socket] if cli.socket else []
+    socket = ["--socket", options.socket] if options.socket else []
     return [sys.executable, "-P", "-m", "dshd", *socket]
 
 
@@ -186,8 +195,12 @@ class Words(NamedTuple):
 
 
 def last_words(path: str, start: int) -> Words:
-    """The last error told since (``dshd: ...``, with its commands below), else the last line with words."""
-    lines = _written(path, start)
+    """What a daemon wrote last into its log, from that byte on."""
+    return words_of(_written(path, start))
+
+
+def words_of(lines: Sequence[str]) -> Words:
+    """The last error told (``dshd: ...``, with its commands below), else the last line with words."""
     told = max((at for at, line in enumerate(lines) if line.startswith(_TOLD)), default=None)
     if told is not None:
         below = [line.strip() for line in lines[told + 1 :] if line.startswith("      ")]
@@ -210,9 +223,29 @@ def _written(path: str, start: int) -> list[str]:
 
 def _failed(status: int, places: paths.Places, size: int) -> errors.DshError:
     words = last_words(places.log, size)
+    if status == errors.NotConfigured.exit_status and words.line:
+        return NotStarted(f"dshd did not start:\n{words.line}", hint=words.hint)
     how = f"it ended with {status}" if status >= 0 else f"it was killed by signal {-status}"
     said = f"Its last line was:\n{words.line}" if words.line else f"It said nothing in {places.log}"
     return errors.Unreachable(f"dshd did not start; {how}. {said}", hint=words.hint)
+
+
+def check(client: Client) -> None:
+    """Whether a daemon that starts now would take its config: asked of one that only looks (``--check``),
+    with the environment that it would get. Raises NotConfigured."""
+    done = subprocess.run(
+        [*command(client.options), "--check"],
+        cwd="/",
+        env=environment(os.environ, client.places),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if done.returncode:
+        words = words_of(done.stderr.decode("utf-8", "replace").split("\n"))
+        raise errors.NotConfigured(f"the daemon that runs was left alone, for a new one would not start:"
+                                   f"\n{words.line}", hint=words.hint)  # fmt: skip
 
 
 def _not_ready(places: paths.Places, line: str) -> errors.Unreachable:

@@ -19,6 +19,7 @@ from dshd.errors import Invalid
 
 if TYPE_CHECKING:
     from dshctl.client import Client
+    from dshctl.connection import Connection
 
 
 class Cli:
@@ -46,7 +47,7 @@ class Cli:
         if self._client is None:
             from dshctl.client import Client
 
-            self._client = Client(self)
+            self._client = Client(self, _start_daemon)
         return self._client
 
     def close(self) -> None:
@@ -61,6 +62,12 @@ class Cli:
     def where(self, ref: str | None) -> dict[str, Any]:
         """``session`` and ``cwd`` of a request: the reference as typed, and where it was typed."""
         return {"session": ref or os.environ.get("DSHD_SESSION") or None, "cwd": here()}
+
+
+def _start_daemon(client: Client) -> Connection:
+    from dshctl.autostart import start
+
+    return start(client)
 
 
 def here() -> str | None:

@@ -9,23 +9,35 @@ for.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dshctl import exits
+from dshctl.connection import Connection, Garbage, Lost, result_of
 from dshd import __version__, errors, paths, wire
+from dshd.log.lock import Holder, holder
 
 if TYPE_CHECKING:
     import socket
+    from typing import Protocol
 
-    from dshctl.base import Cli
+    from dshctl.output import Out
+
+    class Options(Protocol):
+        """What the user said that decides how a daemon is reached. ``announces``: starting one is news."""
+
+        out: Out
+        socket: str | None
+        timeout: float | None
+        autostart: bool
+        announces: bool
+
 
 HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
 ATTEMPTS: Final = 3  # of a request that may be repeated
-_PIECE: Final = 1 << 16
+_POLL_S: Final = 0.05
 
 
 class OutcomeUnknown(errors.DshError):
@@ -34,18 +46,14 @@ class OutcomeUnknown(errors.DshError):
     code = "UNKNOWN"
 
 
+class NotStarted(errors.NotConfigured):
+    """A daemon was to be started, and would not have its config. None runs."""
+
+
 class TimedOut(errors.DshError):
     """`--timeout` passed."""
 
     code, exit_status, retryable = "TIMED_OUT", exits.TIMED_OUT, True
-
-
-class Lost(Exception):
-    """The connection ended, or never was."""
-
-
-class Garbage(Lost):
-    """What came is not our protocol."""
 
 
 class Deadline:
@@ -73,137 +81,16 @@ def _short(seconds: float) -> str:
     return age(seconds * 1000) if seconds >= 1 else f"{seconds:g} s"
 
 
-class Connection:
-    """One connected socket: whole lines in, whole lines out."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self._buffer = bytearray()
-        self._searched = 0
-        self._next = 0
-
-    def close(self) -> None:
-        self.sock.close()
-
-    def send(self, method: str, params: dict[str, Any], timeout: float | None = None) -> int:
-        """Write a request; its id. Raises Lost."""
-        self._next += 1
-        request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
-        line = _encode(request)
-        if len(line) > wire.MAX_LINE:
-            raise errors.Full("not sent: with its attachments it is over 16 MiB", outcome="not-written")
-        self.sock.settimeout(timeout)
-        try:
-            self.sock.sendall(line)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            # The daemon may have said why before it hung up; then that is what counts.
-            if not self._has_more():
-                raise Lost(str(error)) from None
-        return self._next
-
-    def _has_more(self) -> bool:
-        try:
-            self.sock.settimeout(0.2)
-            piece = self.sock.recv(_PIECE)
-        except OSError:
-            return False
-        self._buffer += piece
-        return bool(piece)
-
-    def receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """The next object. Raises Lost at the end, TimeoutError, and Lost for what isn't JSON-RPC."""
-        line = self._line(timeout)
-        try:
-            value = json.loads(line)
-        except ValueError:
-            raise Garbage("what answers there does not speak dshd's protocol") from None
-        if not isinstance(value, dict):
-            raise Garbage("what answers there does not speak dshd's protocol")
-        if value.get("method") == "log.event":
-            value["params"]["event"] = LogLine(value["params"]["event"], _raw_event(line))
-        return value
-
-    def _line(self, timeout: float | None) -> bytes:
-        end = None if timeout is None else time.monotonic() + timeout
-        while (at := self._buffer.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._buffer)
-            self._fill(end)
-        line = bytes(self._buffer[:at])
-        del self._buffer[: at + 1]
-        self._searched = 0
-        return line
-
-    def _fill(self, end: float | None) -> None:
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
-            raise TimeoutError
-        self.sock.settimeout(left)
-        try:
-            piece = self.sock.recv(_PIECE)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise Lost(str(error)) from None
-        if not piece:
-            raise Lost("the daemon closed the connection")
-        self._buffer += piece
-
-
-class LogLine(dict[str, Any]):
-    """An event, and the very text of its line: its checksum covers that, not what we would make of it."""
-
-    def __init__(self, event: dict[str, Any], raw: str) -> None:
-        super().__init__(event)
-        self.raw = raw
-
-
-def _raw_event(line: bytes) -> str:
-    """The event in a `log.event` line, in which it comes last."""
-    return line[line.index(b'"event":') + 8 : line.rindex(b"}}")].decode("utf-8", "replace")
-
-
-def _encode(request: dict[str, Any]) -> bytes:
-    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace") + b"\n"
-
-
-_BY_CODE: Final = {
-    kind.code: kind
-    for kind in (
-        errors.Invalid, errors.NotFound, errors.Conflict, errors.Full, errors.Damaged, errors.Faulted,
-        errors.Unsupported, errors.Denied, errors.NotConfigured, errors.NoSpace, errors.Stalled,
-        errors.Unavailable, errors.Internal,
-    )
-}  # fmt: skip
-_MEMBERS: Final = ("code", "hint", "retryable", "retry_at", "outcome")
-
-
-def error_of(error: dict[str, Any]) -> errors.DshError:
-    """The exception that an RPC error stands for; its further members are in `data`."""
-    data = error.get("data") or {}
-    code = str(data.get("code") or "INTERNAL")
-    # A newer daemon may have codes that this dshctl does not know; they are told as they are.
-    kind: type[errors.DshError] = _BY_CODE.get(code) or type("Remote", (errors.DshError,), {"code": code})
-    more = {name: value for name, value in data.items() if name not in _MEMBERS}
-    return kind(
-        str(error.get("message", "the daemon refused")),
-        hint=data.get("hint") or "",
-        outcome=data.get("outcome"),
-        retry_at=data.get("retry_at"),
-        data=more,
-    )
-
-
 class Client:
-    """What commands talk to. Connects on first use, greets, and starts the daemon if it may."""
+    """What commands talk to. Connects on first use, greets, and has the daemon started (``start``) if it
+    may be."""
 
-    def __init__(self, cli: Cli) -> None:
-        self._cli = cli
-        self.places = paths.find_places(os.environ, socket=cli.socket)
-        self.explicit = bool(cli.socket or os.environ.get("DSHD_SOCKET"))
-        self.deadline = Deadline(cli.timeout)
+    def __init__(self, options: Options, start: Callable[[Client], Connection]) -> None:
+        self.options = options
+        self._start = start
+        self.places = paths.find_places(os.environ, socket=options.socket)
+        self.explicit = bool(options.socket or os.environ.get("DSHD_SOCKET"))
+        self.deadline = Deadline(options.timeout)
         self.hello: dict[str, Any] = {}
         self._connection: Connection | None = None
 
@@ -212,7 +99,7 @@ class Client:
     def connection(self, *, start: bool | None = None) -> Connection:
         """The greeted connection. ``start``: whether a daemon may be started (None: as the user said)."""
         if self._connection is None:
-            may = self._cli.autostart if start is None else start and self._cli.autostart
+            may = self.options.autostart if start is None else start and self.options.autostart
             self._connection = self._connect(may)
         return self._connection
 
@@ -221,24 +108,40 @@ class Client:
         if found is not None:
             return found
         if not start:
-            raise unreachable(self.places, off=not self._cli.autostart)
-        from dshctl.autostart import start as start_daemon
-
-        return start_daemon(self._cli, self)
+            raise unreachable(self.places, off=not self.options.autostart)
+        return self._start(self)
 
     def try_connect(self) -> Connection | None:
-        """A greeted connection, or None where nobody listens. Raises Unreachable for one that hangs."""
+        """A greeted connection, or None where nobody listens. Raises Unreachable for one that hangs, and
+        TimedOut."""
         for path in self.places.sockets:
             try:
-                sock = paths.connect(path, self.deadline.left(HELLO_S))
+                sock = self._connected(path)
             except TimeoutError:
-                raise _hangs(path) from None
+                raise self._hangs(path) from None
             except PermissionError as error:
                 raise errors.Denied(f"permission denied on {path}") from error
             except OSError:
                 continue
             return self._greet(Connection(sock), path)
         return None
+
+    def _connected(self, path: str) -> socket.socket:
+        """Where so many wait to be accepted that the kernel takes no more, we wait to be let wait."""
+        end = time.monotonic() + HELLO_S
+        while True:
+            try:
+                return paths.connect(path, self.deadline.left(HELLO_S))
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError from None
+            time.sleep(self.deadline.left(_POLL_S) or 0)
+
+    def _hangs(self, path: str) -> errors.Unreachable:
+        """What to say of a daemon that takes connections and greets nobody; raises TimedOut if we had less
+        patience than that."""
+        self.deadline.left()
+        return _hangs(path, holder(self.places.state))
 
     def _greet(self, connection: Connection, path: str) -> Connection | None:
         try:
@@ -249,7 +152,7 @@ class Client:
         except BaseException:
             connection.close()
             raise
-        self._cli.out.detail(f"connected to {path}")
+        self.options.out.detail(f"connected to {path}")
         self._compare_versions()
         return connection
 
@@ -259,7 +162,7 @@ class Client:
             connection.send(params.method, params.to_json(), self.deadline.left(HELLO_S))
             answer = connection.receive(self.deadline.left(HELLO_S))
         except TimeoutError:
-            raise _hangs(path) from None
+            raise self._hangs(path) from None
         except Garbage:
             raise errors.Unreachable(f"what listens at {path} is not dshd") from None
         return result_of(answer) or {}
@@ -267,7 +170,8 @@ class Client:
     def _compare_versions(self) -> None:
         theirs = self.hello.get("version")
         if theirs and theirs != __version__:
-            self._cli.out.say(f"dshctl: the daemon is {theirs}, dshctl {__version__}: dshctl daemon restart")
+            hint = "dshctl daemon restart"
+            self.options.out.say(f"dshctl: the daemon is {theirs}, dshctl {__version__}: {hint}")
 
     def adopt(self, connection: Connection | None) -> Connection | None:
         """Make a greeted connection the one that is used."""
@@ -286,9 +190,7 @@ class Client:
         to connect to a socket that systemd listens at would start it."""
         if self.explicit and any(map(os.path.exists, self.places.sockets)):
             return True
-        from dshctl.lock import is_held
-
-        return is_held(self.places.lock)
+        return holder(self.places.state) is not None
 
     # Requests.
 
@@ -372,13 +274,6 @@ class Client:
                 return
 
 
-def result_of(answer: dict[str, Any]) -> Any:
-    """The result in an answer; raises the error in it."""
-    if "error" in answer:
-        raise error_of(answer["error"] or {})
-    return answer.get("result")
-
-
 def _blocks(params: wire.Params) -> list[dict[str, Any]]:
     """What is said in a request that says something, as blocks."""
     content, text = getattr(params, "content", None), getattr(params, "text", None)
@@ -420,11 +315,25 @@ def unreachable(places: paths.Places, *, off: bool) -> errors.Unreachable:
     return errors.Unreachable(f"no daemon at {' or '.join(places.sockets)}{why}", hint="dshctl daemon start")
 
 
-def _hangs(path: str) -> errors.Unreachable:
-    return errors.Unreachable(
-        f"the daemon at {path} takes connections and did not answer in {HELLO_S:g} s",
-        hint="dshctl daemon restart",
-    )
+def _hangs(path: str, by: Holder | None) -> errors.Unreachable:
+    """With what helps: a stopped process (Ctrl-Z, SIGSTOP) is told to go on, any other one is ended, which
+    costs nothing that was acknowledged."""
+    pid = by.pid if by else None
+    words = f"does not answer: it took the connection at {path} and said nothing for {HELLO_S:g} s"
+    if pid is None:
+        return errors.Unreachable(f"the daemon {words}", hint=f"fuser -v {path}")
+    if _is_stopped(pid):
+        return errors.Unreachable(f"dshd {pid} is stopped (SIGSTOP), so it {words}", hint=f"kill -CONT {pid}")
+    hint = f"kill -9 {pid}             (what was acknowledged is kept)\ndshctl daemon start"
+    return errors.Unreachable(f"dshd {pid} {words}", hint=hint)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
 
 
 def _tty() -> str | None:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dshctl import exits, sentences, times
 from dshctl.chat import Chat, call_line
-from dshctl.client import Client, Connection, LogLine, Lost, TimedOut, result_of
+from dshctl.client import Client, TimedOut
+from dshctl.connection import Connection, LogLine, Lost, result_of
 from dshctl.output import Out, cut, visible
 from dshd import errors, wire
 
@@ -364,6 +365,16 @@ def show_result(cli: Cli, result: Json) -> int:
     return code
 
 
+def _wake(result: Json) -> Iterator[str]:
+    stop = (result.get("parked") or {}).get("budget")
+    if stop:
+        yield f"dshctl wake -s {sentences.name_of(result)} --add {stop['add']}"
+    elif result.get("message"):
+        yield f"dshctl why {result['message']}"
+    else:
+        yield f"dshctl wake -s {sentences.name_of(result)}"
+
+
 def way_out(result: Json) -> Iterator[str]:
     """The command that may help, by how it ended."""
     name = sentences.name_of(result)
@@ -371,7 +382,9 @@ def way_out(result: Json) -> Iterator[str]:
         yield f"dshctl allow {approval.get('id') if isinstance(approval, dict) else approval}"
     code = exits.of_result(result)
     if code == exits.PARKED:
-        yield f"dshctl why {result['message']}" if result.get("message") else f"dshctl wake -s {name}"
+        yield from _wake(result)
+    elif code == exits.BUDGET and result.get("budget"):
+        yield f"dshctl wake -s {name} --add {result['budget']['add']}"
     elif code == exits.DAMAGED:
         yield f"dshctl show {name}"
     elif code in (exits.ERROR, exits.LATER, exits.INTERRUPTED):

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dshctl.client import LogLine
-from dshd import errors, paths, wire
+from dshctl.connection import LogLine
+from dshd import config, errors, paths, wire
 from dshd.control.logfile import Line, LogFile
+from dshd.driver import budget
 from dshd.log.disk import Disk, RealDisk, explained
 from dshd.log.store import Store
 from dshd.session import opening, views
@@ -33,6 +34,7 @@ class Files:
     """The sessions of a state directory, read from their files."""
 
     def __init__(self, places: paths.Places, home: str) -> None:
+        self.places = places
         self.disk: Disk = RealDisk()
         self.store = Store(self.disk, Path(places.state))
         self._home = home
@@ -117,7 +119,18 @@ def show(cli: Cli, params: wire.ShowParams) -> Json:
     """What `session.show` answers, and where the log is."""
     found = files(cli)
     id = found.resolve(params.session, params.cwd)
-    return {**found.view(id), "log": str(found.store.log_path(id))}
+    return {**found.view(id), "budgets": _budgets(found, id), "log": str(found.store.log_path(id))}
+
+
+def _budgets(found: Files, id: str) -> list[Json] | None:
+    """As the daemon would show them, but for the day's, which is of all sessions; None without a config
+    that can be read."""
+    try:
+        settings = config.load(found.places)
+        uses = list(budget.shown(found.glance(id).state, settings, budget.Now()))
+    except errors.DshError:
+        return None
+    return [use for use in uses if use["what"] != "day_cost"]
 
 
 def message(cli: Cli, params: wire.MessageShowParams) -> Json:

@@ -101,8 +101,13 @@ SETTINGS = (
         metavar="NAME",
         help="Give the session this variable (NAME or NAME=VALUE).",
     ),
-    click.option("--patience", metavar="D", help="How long to wait for a provider; 0 fails at once."),
+    click.option("--patience", metavar="D", help="How long to wait for a provider; 0: no retry at all."),
+    click.option("--max-cost", metavar="MONEY", help="What a turn may cost (2 or 0.50); 0 is no limit."),
+    click.option("--max-steps", metavar="N", help="How many steps a turn may take."),
+    click.option("--max-time", metavar="D", help="How long a turn may work."),
+    click.option("--max-tokens", metavar="N", help="How many tokens a turn may use (100k, 2M)."),
 )
+BUDGETS = ("max_cost", "max_steps", "max_time", "max_tokens")
 
 
 def options(*groups: Any) -> Callable[[Any], Any]:
@@ -148,7 +153,9 @@ def said(words: tuple[str, ...], files: tuple[str, ...] = (), refs: tuple[str, .
 
 def setting(name: str, value: str | None) -> Any:
     """An option's value as the daemon takes it."""
-    return None if value is None else wire.setting(name, value)
+    if value == "":
+        wire.check_unset(name)
+    return None if not value else wire.setting(name, value)
 
 
 def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, run: bool = False,
@@ -157,14 +164,15 @@ def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, ru
     name = given.get("name")
     return wire.CreateParams(
         dir=directory(given.get("directory"), at),
-        name=wire.check_name(name) if name else None,
+        name=None if name is None else wire.check_name(name),
         implicit=implicit,
         run=run,
-        model=given.get("model"),
+        model=setting("model", given.get("model")),
         mode=setting("mode", given.get("mode")),
         net=setting("net", given.get("net")),
         ask=setting("ask", given.get("ask")),
         patience=setting("patience", given.get("patience")),
+        **{name: setting(name, given.get(name)) for name in BUDGETS},
         env=environment(cli.out.environ, given.get("env") or ()),
         terminal=cli.terminal,
     )
@@ -179,14 +187,21 @@ def environment(environ: Mapping[str, str], named: tuple[str, ...]) -> dict[str,
 def directory(option: str | None, at: str | None = None) -> str:
     """The session's directory: ``-C``, else the one given, else this one. Raises NotFound, Invalid."""
     if option is not None:
-        absolute = os.path.realpath(text.absolute(option))
-        if not os.path.isdir(absolute):
-            raise NotFound(f"-C {text.clean_word(absolute).text}: no such directory")
-        return text.clean_word(absolute).text
+        return existing_directory("-C", option)
     found = at or here()
     if found is None:
         raise Invalid("the current directory is gone; name one with -C DIR, or a session with -s")
     return found
+
+
+def existing_directory(what: str, typed: str) -> str:
+    """A directory as typed here: absolute, without links. Raises NotFound, Invalid."""
+    if not typed:
+        raise Invalid(f"{what} can't be empty: a directory")
+    absolute = os.path.realpath(text.absolute(typed))
+    if not os.path.isdir(absolute):
+        raise NotFound(f"{what} {text.clean_word(absolute).text}: no such directory")
+    return text.clean_word(absolute).text
 
 
 def worktree(start: str) -> str:

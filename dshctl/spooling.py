@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dshctl.lock import is_held
+from dshctl.client import NotStarted
 from dshctl.times import now_ms
 from dshd import errors, paths, spool, wire
 from dshd.log.disk import RealDisk, explained
+from dshd.log.lock import holder
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -32,8 +33,8 @@ def send(cli: Cli, params: wire.SendParams, given: Json, ask: Callable[[], Json]
     _check_size(params)
     try:
         return ask()
-    except errors.Unreachable as error:
-        why = error
+    except (errors.Unreachable, NotStarted) as error:
+        why: errors.DshError = error
     flag = next((name for name in _NOW_ONLY if given.get(name) not in (None, False)), None)
     if flag is not None:
         name = flag.replace("_", "-")
@@ -65,7 +66,7 @@ def _keep(cli: Cli, params: wire.SendParams) -> spool.Spooled | None:
         with place.locked() as alone:
             if not alone:
                 raise errors.Unavailable(f"{place.path} is locked by another process.", outcome="not-written")
-            if is_held(places.lock):
+            if holder(places.state) is not None:
                 return None
             place.put(kept)
     return kept

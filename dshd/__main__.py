@@ -22,7 +22,7 @@ from dshd.errors import DshError, one_line
 from dshd.paths import Places, find_places, looks_secret
 
 if TYPE_CHECKING:
-    from dshd.daemon import Setup
+    from dshd.settings import Setup
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         places = find_places(os.environ, config=options.config, socket=options.socket)
         if options.check:
-            return _check(places, _named(options))
+            return _check(places)
         return _run(options, places)
     except DshError as error:
         _tell(error)
@@ -56,28 +56,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _named(options: argparse.Namespace) -> bool:
-    """Whether the user named the config file: then it must be there."""
-    return bool(options.config or os.environ.get("DSHD_CONFIG"))
-
-
 def _tell(error: DshError) -> None:
     print(f"dshd: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"      {error.hint}", file=sys.stderr)
 
 
-def _check(places: Places, required: bool) -> int:
-    from dshd import config
-    from dshd.model.models import Models
-    from dshd.plugins.loader import load_plugins
+def _check(places: Places) -> int:
+    from dshd.vet import vet
 
-    found = config.load(places, required=required)
-    config.environment(found, places, os.environ)
-    load_plugins(found.plugins)
-    Models(found.routes, default=found.model.default)
-    for name in found.ahead():
-        print(f"dshd: {name} is set, and this version does not carry it out yet", file=sys.stderr)
+    found, _models = vet(places, os.environ)
+    for warning in found.warnings():
+        print(f"dshd: {warning}", file=sys.stderr)
     print(f"{places.config}: good")
     return 0
 
@@ -91,16 +81,16 @@ def _run(options: argparse.Namespace, places: Places) -> int:
     from dshd import config
 
     environ = dict(os.environ)
-    found = config.load(places, required=_named(options))
+    found = config.load(places)
     _clean(config.environment(found, places, environ))
     from dshd.spawn import start
 
     handle = start()
-    from dshd.daemon import Setup
+    from dshd.settings import Setup
 
     setup = Setup(
         config=found, places=places, environ=environ, manager=manager, handle=handle,
-        required=_named(options), started_by=started_by,
+        started_by=started_by,
     )  # fmt: skip
     return _serve(setup)
 

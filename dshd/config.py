@@ -244,7 +244,11 @@ class Config:
 
     def ahead(self) -> list[str]:
         """Settings that are set and that this version reads, checks and does not carry out yet."""
-        return [".".join(path) for path in _AHEAD if _value(self, path) != _value(Config(), path)]
+        return [".".join(path) for path in _AHEAD if _value(self, path) not in _carried_out(path)]
+
+    def warnings(self) -> list[str]:
+        """What is right and still not what its writer will see, a sentence each."""
+        return [f"{name} is set, and this version does not carry it out yet" for name in self.ahead()]
 
     def within_policy(self, mode: Mode) -> Mode:
         """The mode, or the most that the policy allows."""
@@ -253,6 +257,7 @@ class Config:
 
 _AHEAD: Final[tuple[tuple[str, ...], ...]] = (
     ("driver", "max_running"),
+    ("model", "patience"),  # but for 0, which is: no retry at all
     ("sessions", "keep_run"),
     ("tools", "fetch"),
     ("approval",),
@@ -260,6 +265,11 @@ _AHEAD: Final[tuple[tuple[str, ...], ...]] = (
     ("hooks",),
     ("mcp",),
 )
+
+
+def _carried_out(path: tuple[str, ...]) -> list[Any]:
+    """The values of a setting that are as good as carried out: its default, and 0 patience."""
+    return [_value(Config(), path), *([0.0] if path == ("model", "patience") else [])]
 
 
 def _value(found: Any, path: tuple[str, ...]) -> Any:
@@ -470,12 +480,12 @@ def _key_path(key: str) -> Path:
 # ---------------------------------------------------------------- files
 
 
-def load(places: Places, *, required: bool = False) -> Config:
-    """Read and check the config files. A missing file is an empty one; with ``required`` (the user named
-    it) it is an error. Raises `NotConfigured`."""
-    user = _read(places.config, os.path.basename(places.config))
-    if user is None and required:
-        raise NotConfigured(f"no config file {places.config}.")
+def load(places: Places) -> Config:
+    """Read and check the config files. A missing file is an empty one, unless the user named it. Raises
+    `NotConfigured`."""
+    user = _read(places.config, places.config)
+    if user is None and places.config_named:
+        raise NotConfigured(f"no config file {places.config}.", hint="dshctl paths")
     return parse(user, _read(places.system_config, places.system_config))
 
 

@@ -27,47 +27,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import resource
 import signal
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import trio
 
 from dshd import __version__
-from dshd import config as configuration
-from dshd.config import Config
 from dshd.control import listener
 from dshd.control.calls import Room
 from dshd.control.feed import Hub
 from dshd.control.handlers.saying import deliver_spooled
 from dshd.control.listener import Listener
 from dshd.control.takeup import TakingUp
-from dshd.driver.port import RealOutside, Services
-from dshd.errors import DshError, NotConfigured
+from dshd.errors import Conflict
 from dshd.log.disk import RealDisk
 from dshd.log.lock import StateLock
 from dshd.log.store import Store
 from dshd.log.threads import Threads
-from dshd.model.adapter import PreparedCall
-from dshd.model.errors import ModelError
-from dshd.model.models import Models
-from dshd.model.routes import Choice
 from dshd.paths import Places
-from dshd.plugins.loader import load_plugins
 from dshd.session.loading import Upkeep
 from dshd.session.registry import Registry
-from dshd.spawn import SpawnerHandle
+from dshd.settings import Daemon, Setup
 from dshd.spawn.client import Spawner, kill_orphans
-from dshd.systemd import Manager, look_what_ends_it
-from dshd.tools.builtin import builtin_tools
-from dshd.tools.tool import Rule
-from dshd.wire import PROTOCOL
+from dshd.systemd import look_what_ends_it
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -75,179 +61,8 @@ Json = dict[str, Any]
 WRITERS: Final = 32  # threads that write and sync logs
 READERS: Final = 8  # threads that read logs for followers
 LAST_ANSWERS_S: Final = 10.0  # for what is under way when the turns have ended
+GUARD_S: Final = 10.0  # between looks at the state lock
 LAST_DRAIN_S: Final = 30.0  # beyond the grace, for turns to be closed on a slow disk
-
-
-@attrs.frozen(slots=True, kw_only=True)
-class Setup:
-    """What ``__main__`` found before the event loop. ``environ`` is what the daemon was started with,
-    ``required``: the user named the config file."""
-
-    config: Config
-    places: Places
-    environ: dict[str, str]
-    manager: Manager
-    handle: SpawnerHandle
-    required: bool = False
-    started_by: str | None = None
-
-
-class Live(Sequence[Any]):
-    """A list that a reload replaces as a whole, for those who were given it once."""
-
-    def __init__(self) -> None:
-        self.items: tuple[Any, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.items[index]
-
-
-class PermittedModels(Models):
-    """Models through the adapters that the policy allows; ``allowed`` None: through any."""
-
-    allowed: list[str] | None = None
-
-    def prepare_call(self, ref: str, *, patience: float | None = None) -> PreparedCall:
-        if (why := self._why_not(ref)) is not None:
-            raise ModelError("NO_ADAPTER", why)
-        return super().prepare_call(ref, patience=patience)
-
-    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
-        choice = await super().choose(explicit, client_is_terminal=client_is_terminal)
-        if (why := self._why_not(choice.ref)) is not None:
-            raise NotConfigured(f"{why}.", hint="dshctl models")
-        return choice
-
-    def _why_not(self, ref: str) -> str | None:
-        adapter = self.adapter_name(ref)
-        if self.allowed is None or adapter is None or adapter in self.allowed:
-            return None
-        return f'the policy does not allow route "{ref}" (adapter {adapter})'
-
-
-class Daemon:
-    """The process, as requests see it (`control.calls.Process`), and its settings."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self.config = setup.config
-        self.places = setup.places
-        self.started_at = round(time.time() * 1000)
-        self.boot = os.urandom(8).hex()
-        self.environ: dict[str, str] = {}
-        self.plugins = Live()
-        self.rules = Live()
-        self.stop_asked = trio.Event()
-        self.models = self._models()
-        self._apply(setup.config)
-
-    # ---------------------------------------------------------------- settings
-
-    def _models(self) -> PermittedModels:
-        config = self._setup.config
-        return PermittedModels(
-            config.routes,
-            default=config.model.default,
-            env=self.environ,
-            config_dir=Path(self.places.config_dir),
-            idle_timeout=config.model.idle_timeout,
-            patience=config.model.patience,
-        )
-
-    def _apply(self, config: Config) -> None:
-        """Take a config, whole or not at all."""
-        environ = configuration.environment(config, self.places, self._setup.environ)
-        plugins = tuple(load_plugins(config.plugins))
-        model = config.model
-        self.models.configure(
-            config.routes, default=model.default, idle_timeout=model.idle_timeout, patience=model.patience
-        )
-        self.models.allowed = config.policy.adapters
-        self.environ.clear()
-        self.environ.update(environ)
-        self.plugins.items = plugins
-        self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
-        self.config = config
-        for name in config.ahead():
-            log.warning("config: %s is set, and this version does not carry it out yet", name)
-
-    async def reload(self) -> Json:
-        """Read the config again. Raises `NotConfigured`; then everything is as it was."""
-        self._setup.manager.reloading()
-        try:
-            found = await trio.to_thread.run_sync(
-                lambda: configuration.load(self.places, required=self._setup.required)
-            )
-            self._apply(found)
-        finally:
-            self._setup.manager.ready()
-        log.info("config read again")
-        return {"type": "reloaded", "exit": 0, "config": self.places.config}
-
-    async def reload_quietly(self) -> None:
-        try:
-            await self.reload()
-        except DshError as error:
-            log.error("the config was not taken, the old one stays: %s", error)
-
-    # ---------------------------------------------------------------- what requests ask
-
-    def hello(self) -> Json:
-        return {
-            "type": "hello",
-            "protocol": PROTOCOL,
-            "version": __version__,
-            "pid": os.getpid(),
-            "boot": self.boot,
-            "started_at": self.started_at,
-            "state_dir": self.places.state,
-        }
-
-    def status(self) -> Json:
-        manager = self._setup.manager
-        return {
-            **self.hello(),
-            "socket": self.places.socket,
-            "config": self.places.config,
-            "supervisor": "systemd" if manager.there else self._setup.started_by,
-            "stopping": self.stop_asked.is_set(),
-            "today": {"tokens": None, "cost": None, "currency": None, "limit": None},
-        }
-
-    def stop(self) -> None:
-        self.stop_asked.set()
-
-    # ---------------------------------------------------------------- what sessions need
-
-    def services(self, spawner: Spawner, store: Store) -> Services:
-        keys = frozenset(self.config.key_variables())
-        secret = tuple(map(Path, self.places.secret()))
-        home = self._setup.environ.get("HOME")
-        return Services(
-            models=self.models,
-            tools=builtin_tools(keys),
-            spawner=spawner,
-            plugins=self.plugins,
-            now=lambda: time.time_ns() // 1_000_000,
-            config=lambda: self.config,
-            hidden=secret,
-            protected=(Path(self.places.state), Path(self.places.config_dir)),
-            readable=(store.sessions,),
-            reserve=lambda: _give_reserve(store),
-            rng=random.Random(),  # noqa: S311 - for the jitter of retries
-            home=Path(home) if home else None,
-            outside=RealOutside(Path(self.places.config_dir)),
-            tool_rules=self.rules,
-        )
-
-
-def _give_reserve(store: Store) -> bool:
-    held = store.reserve.held
-    store.reserve.release()
-    return held
 
 
 def _start(nursery: trio.Nursery, work: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -265,10 +80,10 @@ def _start(nursery: trio.Nursery, work: Callable[..., Awaitable[None]], *args: A
 async def serve(setup: Setup) -> int:
     """Be the daemon, until it is told to stop; the exit status. Raises `DshError` if it can't begin."""
     _make_private(setup.places.state)
-    with contextlib.closing(StateLock(Path(setup.places.state))), contextlib.ExitStack() as names:
+    with contextlib.closing(StateLock(Path(setup.places.state))) as lock, contextlib.ExitStack() as names:
         sockets = [names.enter_context(listening) for listening in _listening(setup)]
         _raise_limits()
-        return await _Life(Daemon(setup), sockets).run()
+        return await _Life(Daemon(setup), lock, sockets).run()
 
 
 def _make_private(state: str) -> None:
@@ -316,11 +131,28 @@ def _raise_limits() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+async def guard(lock: StateLock) -> None:
+    """See, as long as the daemon lives, that the state directory is still ours. Raises `Conflict` if it is
+    not: what is written by path would go into another daemon's."""
+    while True:
+        await trio.sleep(GUARD_S)
+        try:
+            found = await trio.to_thread.run_sync(lock.look)
+        except OSError as error:  # a full disk, say; the directory is locked all the same
+            log.warning("%s can't be looked at or made again: %s", lock.path, error.strerror)
+            continue
+        if found == "mended":
+            log.warning("%s was removed or replaced, and is made again", lock.path)
+        if found == "gone":
+            raise Conflict(f"state directory {lock.state} was moved, removed or replaced under dshd.")
+
+
 class _Life:
     """One run of the event loop."""
 
-    def __init__(self, daemon: Daemon, sockets: list[Any]) -> None:
+    def __init__(self, daemon: Daemon, lock: StateLock, sockets: list[Any]) -> None:
         self._daemon = daemon
+        self._lock = lock
         self._manager = daemon._setup.manager
         self._sockets = sockets
         self._disk = RealDisk()
@@ -341,6 +173,7 @@ class _Life:
         async with self._spawning(), trio.open_nursery() as tasks:
             tasks.start_soon(self._signals, tasks)
             await tasks.start(self._hub.run)
+            tasks.start_soon(guard, self._lock)
             if self._manager.watchdog:
                 tasks.start_soon(self._pet, self._manager.watchdog / 2)
             async with trio.open_nursery() as sessions:

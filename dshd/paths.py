@@ -40,12 +40,14 @@ SYSTEM_CONFIG: Final = "/etc/xdg/dshd/config.toml"
 
 
 class Places(NamedTuple):
-    """Absolute paths. ``sockets`` are those to try, the daemon's own first."""
+    """Absolute paths. ``sockets`` are those to try, the daemon's own first. ``config_named``: the user said
+    which file the config is, so it must be there."""
 
     config: str
     system_config: str
     state: str
     sockets: tuple[str, ...]
+    config_named: bool = False
 
     @property
     def socket(self) -> str:
@@ -115,8 +117,9 @@ def find_places(
     state = _absolute(environ.get("DSHD_STATE_DIR")) or (
         os.path.join(own, "state") if own else _xdg(environ, "XDG_STATE_HOME", ".local/state", uid)
     )
+    named = _absolute(config or environ.get("DSHD_CONFIG"))
     return Places(
-        config=_absolute(config or environ.get("DSHD_CONFIG"))
+        config=named
         or (
             os.path.join(own, "config.toml")
             if own
@@ -125,6 +128,7 @@ def find_places(
         system_config=SYSTEM_CONFIG,
         state=state,
         sockets=_sockets(environ, _absolute(socket or environ.get("DSHD_SOCKET")), own, state, uid, private),
+        config_named=named is not None,
     )
 
 

@@ -80,6 +80,15 @@ def setting_name(name: str) -> str:
     return _CALLED.get(name, name)
 
 
+# Settings that always have a value, and what may be one: they can't be unset.
+NEEDED: Final[dict[str, str]] = {
+    "dir": "a directory",
+    "model": "a route: dshctl models",
+    "mode": ", ".join(MODES),
+    "net": "on, off",
+    "ask": "wait, deny",
+}
+
 # ---------------------------------------------------------------- parameters
 
 T = TypeVar("T", bound="Params")
@@ -860,6 +869,13 @@ def no_setting(name: str) -> Invalid:
         return Invalid("day_cost is of all sessions together: [budget] day_cost in the config",
                        hint="man dshd-config")  # fmt: skip
     return Invalid(f'no setting "{name}"{did_you_mean(name, SETTINGS)}')
+
+
+def check_unset(name: str) -> None:
+    """Whether ``NAME=`` means something. Raises `Invalid`, naming the choices, for what has no "none"."""
+    if name in NEEDED:
+        raise Invalid(f"{name} can't be empty: {NEEDED[name]}")
+    setting(name, "") if name not in SETTINGS else None
 
 
 def _one_of(*words: str) -> Any:

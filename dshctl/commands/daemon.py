@@ -10,9 +10,9 @@ import click
 from dshctl import exits
 from dshctl.base import Cli, Group, command
 from dshctl.client import Client
-from dshctl.lock import holder, is_held
 from dshd import errors, wire
 from dshd.errors import Unreachable
+from dshd.log.lock import holder
 
 Json = dict[str, Any]
 STOP_S = 60.0  # a stop gives running turns their grace, and writes what must be written
@@ -58,21 +58,23 @@ def _stop(cli: Cli) -> bool:
     client = cli.client()
     if not client.is_running():
         return False
-    pid = holder(client.places.lock)
+    by = holder(client.places.state)
+    pid = by.pid if by else None
     try:
         cli.ask(wire.StopParams(), start=False, repeat=False)
-    except (errors.Unreachable, errors.DshError) as error:
+    except errors.DshError as error:
         # It may end before its answer has gone out. Hanging is another matter.
-        if isinstance(error, Unreachable) or error.code != "UNKNOWN":
+        if error.code != "UNKNOWN":
             raise
     client.drop()
-    _wait_gone(client, pid)
+    _wait_gone(client, client.hello.get("pid") or pid)
     return True
 
 
 def _wait_gone(client: Client, pid: int | None) -> None:
+    """Until nobody holds the lock, or another one says that it does."""
     end = time.monotonic() + STOP_S
-    while is_held(client.places.lock) and holder(client.places.lock) == pid:
+    while (now := holder(client.places.state)) is not None and now.pid in (None, pid):
         if time.monotonic() > end:
             raise errors.DshError(f"dshd {pid or ''} is asked to stop and still runs after {STOP_S:g} s")
         time.sleep(client.deadline.left(0.02) or 0)
@@ -80,7 +82,14 @@ def _wait_gone(client: Client, pid: int | None) -> None:
 
 @command("restart", short_help="Stop it and start it; turns go on.")
 def restart(cli: Cli) -> None:
-    """Stop the daemon and start it again. What ran goes on; those who wait notice nothing."""
+    """Stop the daemon and start it again. What ran goes on; those who wait notice nothing.
+
+    With a config that a new one would not take, the one that runs is left alone.
+    """
+    from dshctl.autostart import check
+
+    if cli.client().is_running():
+        check(cli.client())
     _stop(cli)
     _start(cli)
 
@@ -91,10 +100,12 @@ def reload(cli: Cli) -> None:
     client = cli.client()
     if not client.is_running():
         raise Unreachable("dshd is not running", hint="dshctl daemon start")
-    done = cli.ask(wire.ReloadParams(), start=False)
-    cli.out.item({"type": "reload", **(done or {})})
+    done: Json = cli.ask(wire.ReloadParams(), start=False)
+    cli.out.item(done)
     if not cli.out.quiet:
         cli.out.line("config read again.")
+    for warning in done.get("warnings") or ():
+        cli.out.say(f"dshctl: {warning}.")
 
 
 @command("status", short_help="Is it there, and which?")

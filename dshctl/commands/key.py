@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dshctl.base import Cli, Mistake, command
-from dshd import paths
+from dshd import paths, wire
 from dshd.errors import Invalid, NotFound
 
 Json = dict[str, Any]
@@ -46,11 +46,27 @@ def _list(cli: Cli, keys: Path) -> None:
         cli.out.say("no keys are stored.   dshctl key deepseek")
 
 
+def known_routes(cli: Cli) -> list[str]:
+    """The built-in routes, and those of the config. Raises NotConfigured if that can't be read."""
+    from dshd.config import BUILT_IN_ROUTES, load
+
+    return [*BUILT_IN_ROUTES, *load(paths.find_places(os.environ, socket=cli.socket)).routes]
+
+
+def _check_known(cli: Cli, route: str) -> None:
+    """A key for a name that nothing asks for would never be used, and its owner never told."""
+    known = list(dict.fromkeys(known_routes(cli)))
+    if route not in known:
+        there = ", ".join(wire.near(route, known) or known)
+        raise NotFound(f'no route "{route}". There is: {there}; nothing was kept', hint="dshctl models")
+
+
 def _store(cli: Cli, keys: Path, route: str) -> None:
     from dshd.model import credentials
 
     try:
         credentials.key_path(keys.parent, route)
+        _check_known(cli, route)
         path = credentials.store_key(keys.parent, route, read_secret(cli, route))
     except ValueError as error:
         raise Invalid(f"{error}; nothing was kept") from None

@@ -10,7 +10,7 @@ import click
 
 from dshctl.base import SESSION, Cli, Mistake, Read, command, one_session, session_argument
 from dshctl.chat import Chat
-from dshctl.client import LogLine
+from dshctl.connection import LogLine
 from dshctl.times import now_ms
 from dshd import wire
 from dshd.errors import Damaged, Invalid

@@ -29,15 +29,32 @@ def COMMAND(cli: Cli) -> None:
         limit = cli.out.columns - 1 if cli.out.out.tty else None
         rows = [HEAD, *(row(model) for model in models)]
         cli.out.lines(table(rows, limit=limit, ellipsis=cli.out.ellipsis))
+        cli.out.lines(notes(models))
+
+
+def notes(models: list[Json]) -> list[str]:
+    """What in the table needs a word more, or a command."""
+    missing = [str(model["route"]) for model in models if key_word(model) == "MISSING" and model["default"]]
+    lines = [f"{route} has no key:  dshctl key {route}" for route in missing]
+    if any(model.get("route") == "anthropic" and model.get("adapter") == "openai" for model in models):
+        lines.append("anthropic is reached by its chat-completions endpoint, hence adapter openai.")
+    return lines
+
+
+def key_word(model: Json) -> str:
+    """Whether there is a key, where one is needed or given."""
+    if model.get("key"):
+        return "yes"
+    return "MISSING" if model.get("key_required", True) and model.get("key") is False else "-"
 
 
 def row(model: Json) -> tuple[str, ...]:
-    window = model.get("context_window")
+    window = model.get("window")
     return (
         "*" if model.get("default") else " ",
         str(model.get("route") or model.get("name") or "?"),
         str(model.get("adapter") or "?"),
         str(model.get("model") or "-"),
         tokens_text(window) if window else "-",
-        {True: "yes", False: "MISSING", None: "-"}.get(model.get("key"), str(model.get("key"))),
+        key_word(model),
     )

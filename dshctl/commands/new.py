@@ -19,10 +19,11 @@ from dshctl.base import Cli, Mistake, command
 @sending.options(*sending.SETTINGS, sending.KEY)
 def COMMAND(cli: Cli, name_as_argument: str | None, **given: Any) -> None:
     """Make a session and say its id. Without a name it is the session of this directory."""
-    if name_as_argument and given["name"] and name_as_argument != given["name"]:
+    names = {name for name in (name_as_argument, given["name"]) if name is not None}
+    if len(names) > 1:
         raise Mistake(f'two names: "{name_as_argument}" and "{given["name"]}"')
-    given["name"] = given["name"] or name_as_argument
-    params = sending.create_params(cli, given, implicit=not given["name"]).replace(
+    given["name"] = next(iter(names), None)
+    params = sending.create_params(cli, given, implicit=not names).replace(
         key=sending.key_of(given["key"])
     )
     made = cli.ask(params, repeat=params.key is not None)

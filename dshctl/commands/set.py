@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sentences, text
+from dshctl import sending, sentences
 from dshctl.base import SESSION, Cli, Mistake, command, one_session
 from dshctl.commands.show import facts
 from dshctl.times import now_ms
@@ -27,7 +27,8 @@ Json = dict[str, Any]
 @click.argument("words", nargs=-1, required=True, metavar="[SESSION] K=V...")
 @SESSION
 def COMMAND(cli: Cli, words: tuple[str, ...], session: str | None) -> None:
-    """Change settings: model, mode, net, ask, patience, dir, env.NAME. An empty value unsets."""
+    """Change settings: model, mode, net, ask, patience, max-cost, max-steps, max-time, max-tokens,
+    max-errors, session_cost, dir, env.NAME. An empty value unsets."""
     which, pairs = split(words)
     values = dict(value_of(pair) for pair in pairs)
     params = wire.SetParams(**cli.where(one_session(session, which)), values=values)
@@ -56,11 +57,12 @@ def split(words: tuple[str, ...]) -> tuple[str | None, list[str]]:
 
 
 def value_of(pair: str) -> tuple[str, Any]:
-    """``net=on`` as a name and a value; an empty value is None, which unsets."""
-    name, _, value = pair.partition("=")
+    """``net=on`` as a name and a value; an empty value is None, which unsets what can be unset."""
+    typed, _, value = pair.partition("=")
+    name = wire.setting_name(typed)
     if not value:
-        wire.setting(name, "") if name not in wire.SETTINGS else None
+        wire.check_unset(name)
         return name, None
     if name == "dir":
-        return name, text.shown_path(value)
+        return name, sending.existing_directory("dir", value)
     return name, wire.setting(name, value)

@@ -43,6 +43,10 @@ WAITS = {"RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT"
          "EMPTY_RESPONSE": "an empty answer"}  # fmt: skip
 
 
+# A step does not wait for a provider yet: of patience only that there is any counts, for the quick retries.
+LEAST_PATIENCE = 1e-3  # s
+
+
 async def ask(run: Run, prepared: Prepared) -> Assembled:
     """The model's answer to an open step. Raises `ModelError` once nothing is left to try.
 
@@ -76,7 +80,7 @@ def _plan(run: Run, prepared: Prepared, error: ModelError, failures: int) -> Any
         failures,
         error,
         now_ms=run.services.now(),
-        patience_s=0.0,
+        patience_s=min(prepared.call.patience, LEAST_PATIENCE),
         rng=run.services.rng,
         policy=prepared.call.retry,
     )
@@ -121,7 +125,7 @@ def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | No
     while routes:
         route = routes.pop(0)
         try:
-            call = run.services.models.prepare_call(route)
+            call = run.services.models.prepare_call(route, patience=run.state.settings.get("patience"))
         except ModelError as error:
             log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
             continue

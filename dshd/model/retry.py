@@ -3,7 +3,8 @@
 ``RETRIED`` codes get up to ``quick`` retries in the same step: 0.5 s, doubling to 10 s, each ±10 %. A
 provider that names a time (`Retry-After`) is obeyed: within ``longest`` it just sets the delay; a later
 one makes the step wait, if patience reaches that far, else the call fails at once and says when. After
-the quick ones the step waits 1, 2, 5, 10, then every 15 minutes, as long as patience lasts.
+the quick ones the step waits 1, 2, 5, 10, then every 15 minutes, as long as patience lasts. No patience (0)
+is no retry at all, not even a quick one: who asked for that wants to know at once.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def decide(
     named = _named_delay(error, now_ms)
     if error.code not in RETRIED:
         return Fail(error.retry_at)
+    if patience_s <= 0:
+        return Fail(None if named is None else now_ms + round(named * 1000))
     if named is not None and named > max(policy.longest, 0.0):
         fits = waited_s + named <= patience_s
         until = now_ms + round(named * 1000)

@@ -11,7 +11,7 @@ import pytest
 from dshd import config
 from dshd.config import Config, Source, find_line, load, parse
 from dshd.errors import NotConfigured
-from dshd.paths import Places
+from dshd.paths import Places, find_places
 
 WHOLE = """\
 model = "fast"                       # default route
@@ -182,9 +182,12 @@ def test_a_cost_limit_needs_prices() -> None:
 def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     assert Config().ahead() == []
     assert user(WHOLE).ahead() == [
-        "budget", "driver.max_running", "sessions.keep_run", "tools.fetch", "approval", "notify", "hooks",
-        "mcp",
+        "driver.max_running", "sessions.keep_run", "tools.fetch", "approval", "notify", "hooks", "mcp",
     ]  # fmt: skip
+    assert user("[model]\npatience = '1h'\n").ahead() == ["model.patience"]
+    assert user("[model]\npatience = 0\n").ahead() == []
+    (warning,) = user("[driver]\nmax_running = 2\n").warnings()
+    assert warning == "driver.max_running is set, and this version does not carry it out yet"
 
 
 # ---------------------------------------------------------------- two files
@@ -264,10 +267,32 @@ def places(tmp_path: Path) -> Places:
 
 def test_missing_files_are_empty_ones_unless_named(tmp_path: Path) -> None:
     assert load(places(tmp_path)) == Config()
-    with pytest.raises(NotConfigured, match="no config file"):
-        load(places(tmp_path), required=True)
+    with pytest.raises(NotConfigured, match=rf"no config file {tmp_path}/config\.toml"):
+        load(places(tmp_path)._replace(config_named=True))
     (tmp_path / "etc.toml").write_text("[driver]\nmax_running = 2\n")
     assert load(places(tmp_path)).driver.max_running == 2
+
+
+@pytest.mark.parametrize(
+    ("environ", "option", "named"),
+    [
+        ({}, None, False),
+        ({"DSHD_CONFIG": "/x"}, None, True),
+        ({"DSHD_CONFIG": ""}, None, False),
+        ({}, "x", True),
+    ],
+)
+def test_a_config_is_named_by_option_or_environment(
+    environ: dict[str, str], option: str | None, named: bool
+) -> None:
+    assert find_places({"DSHD_HOME": "/h", **environ}, config=option).config_named is named
+
+
+def test_an_error_has_the_whole_path_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("\n[driver]\nmax_runnin = 2\n")
+    with pytest.raises(NotConfigured) as caught:
+        load(places(tmp_path))
+    assert caught.value.message.startswith(f"{tmp_path}/config.toml:3: driver.max_runnin: unknown key")
 
 
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
 import pytest
+import trio
 
 from dshd import config
 from dshd.config import Source
-from dshd.daemon import Daemon, Setup
-from dshd.errors import NotConfigured
+from dshd.daemon import guard
+from dshd.errors import Conflict, NotConfigured
+from dshd.log.lock import StateLock
 from dshd.model.errors import ModelError
 from dshd.paths import Places
+from dshd.settings import Daemon, Setup
 from dshd.spawn import SpawnerHandle
 from dshd.systemd import Manager
 
@@ -70,3 +74,39 @@ async def test_what_is_set_and_not_carried_out_is_said(
 ) -> None:
     daemon(tmp_path, "[[hooks]]\nevent = 'turn_end'\ncommand = 'x'\n")
     assert "hooks is set, and this version does not carry it out" in caplog.text
+
+
+async def test_the_lock_is_watched_and_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = trio.Event()
+    monkeypatch.setattr("dshd.daemon.GUARD_S", 0.001)
+    monkeypatch.setattr("dshd.daemon.log.warning", lambda *_: seen.set())
+    with contextlib.closing(StateLock(tmp_path)) as lock, trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            lock.path.unlink()
+            nursery.start_soon(guard, lock)
+            await seen.wait()
+            nursery.cancel_scope.cancel()
+        assert lock.path.exists()
+
+
+async def test_a_daemon_whose_state_is_somebody_elses_now_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dshd.daemon.GUARD_S", 0.001)
+    state = tmp_path / "state"
+    state.mkdir()
+    with contextlib.closing(StateLock(state)) as lock, trio.fail_after(10):
+        state.rename(tmp_path / "away")
+        state.mkdir()
+        with pytest.raises(Conflict, match="moved, removed or replaced"):
+            await guard(lock)
+    assert list(state.iterdir()) == []
+
+
+async def test_a_reload_names_what_is_not_carried_out(tmp_path: Path) -> None:
+    found = daemon(tmp_path)
+    (tmp_path / "config.toml").write_text("[tools]\nfetch = true\n")
+    answer = await found.reload()
+    assert answer["warnings"] == ["tools.fetch is set, and this version does not carry it out yet"]

@@ -272,7 +272,7 @@ def test_a_config_with_an_error_starts_nothing(home: Home) -> None:
         done = home.run(*arguments)
         assert done.returncode == 9
         assert done.stderr.startswith(
-            "dshd: config.toml:2: driver.max_runing: unknown key; did you mean max_running?"
+            f"dshd: {home.path}/config.toml:2: driver.max_runing: unknown key; did you mean max_running?"
         )
     assert not home.socket.exists()
 
@@ -305,7 +305,7 @@ def test_a_reload_takes_a_good_config_and_keeps_the_old_one_for_a_bad(home: Home
     process = home.start()
     config.write_text("[inbox]\nmax_pendin = 1\n")
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: "the old one stays: config.toml:2: inbox.max_pendin" in home.log.read_text())
+    eventually(lambda: f"old one stays: {config}:2: inbox.max_pendin" in home.log.read_text())
     config.write_text("[inbox]\nmax_pending = 1\n[plugins.rate_limit]\nper_minute = 5\n")
     home.call("daemon.reload")
     home.call("session.create", dir="/", model="rehearsal", name="small")

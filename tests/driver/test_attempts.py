@@ -146,7 +146,7 @@ class Routes:
     def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
         if route in self.bad:
             raise ModelError("MISSING_CREDENTIAL", f"no key for {route}")
-        call = self.world.models.prepare_call(route)
+        call = self.world.models.prepare_call(route, patience=patience)
         window = 10 if route in self.small else 100_000
         policy = RetryPolicy(quick=1, first=0.001)
         return attrs.evolve(call, fallback=self.fallback.get(route, ()), window=window, retry=policy)
@@ -165,6 +165,21 @@ async def answered_by(
 
 
 DOWN = ModelError("SERVER", "down")
+
+
+async def test_without_patience_every_route_is_asked_once_and_nothing_is_waited_for() -> None:
+    world = World()
+    world.route = Routes(world, {"scripted": ("second",)})
+    async with world.run():
+        session = await world.session()
+        await session.change({"patience": 0.0}, ME)
+        world.script = [DOWN, ModelError("RATE_LIMIT", "no", retry_after=3.0), say("never asked")]
+        with trio.fail_after(5):
+            result = await ended(world, session)
+        assert (result["outcome"], result["error"]["code"]) == ("error", "RATE_LIMIT")
+        assert [c["route"] for c in of_type(world, session, "request/context")] == ["scripted", "second"]
+        assert len(world.requests) == 2
+        assert not of_type(world, session, "llm/retry")
 
 
 async def test_after_the_quick_retries_the_fallback_routes_are_asked_in_order(autojump_clock: Any) -> None:

@@ -243,7 +243,7 @@ def test_a_program_reads_json_with_debugging_on(dshctl: Dshctl, fake: Fake) -> N
 
 def test_what_the_system_refuses_is_said_with_its_place(dshctl: Dshctl, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a file where a directory should be")
-    ran = dshctl("key", "fast", stdin=b"k\n")
+    ran = dshctl("key", "deepseek", stdin=b"k\n")
     assert ran.code == 1
     assert " ".join(ran.err.split()) == f"dshctl: {tmp_path}/keys: file exists."
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dshctl import autostart, client, lock
+from dshctl import autostart, client, connection
 from dshctl.base import Cli
 from dshctl.output import Out
 from dshd import __version__, errors, paths, wire
@@ -83,7 +86,61 @@ def test_a_daemon_that_takes_the_connection_and_says_nothing_is_3(
         silent.listen()
         ran = dshctl("followup", "x")
     assert ran.code == 3
-    assert "did not answer in 0.2 s" in ran.err
+    assert "does not answer" in ran.err
+    assert "said nothing for 0.2 s" in ran.err
+
+
+@pytest.mark.parametrize("argv", [("followup", "x"), ("ping",), ("daemon", "stop")])
+def test_timeout_counts_while_the_daemon_does_not_greet(dshctl: Dshctl, argv: tuple[str, ...]) -> None:
+    dshctl.socket.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(dshctl.socket))
+        silent.listen()
+        ran = dshctl(*argv, "--socket", str(dshctl.socket), "--timeout", "0.2", "--json")
+    assert (ran.code, ran.last["code"]) == (124, "TIMED_OUT")
+
+
+def test_a_full_queue_of_connections_is_a_daemon_that_does_not_answer(
+    dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HELLO_S", 0.2)
+    dshctl.socket.parent.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket(socket.AF_UNIX))
+        full.bind(str(dshctl.socket))
+        full.listen(0)
+        stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(dshctl.socket))
+        assert dshctl("followup", "x", "--timeout", "0.1").code == 124
+        ran = dshctl("followup", "x")
+    assert ran.code == 3
+    assert "does not answer" in ran.err
+
+
+@pytest.mark.parametrize(("stopped", "hint"), [(True, "kill -CONT {}"), (False, "kill -9 {}")])
+def test_one_that_does_not_answer_is_named_with_what_helps(
+    stopped: bool, hint: str, dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HELLO_S", 0.2)
+    dshctl.state.mkdir()
+    dshctl.socket.parent.mkdir(parents=True)
+    with (
+        subprocess.Popen(["sleep", "60"]) as hanging,
+        (dshctl.state / "lock").open("w") as held,
+        socket.socket(socket.AF_UNIX) as silent,
+    ):
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write(f"{hanging.pid} 0\n")
+        held.flush()
+        if stopped:
+            hanging.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, hanging.pid, os.WSTOPPED)
+        silent.bind(str(dshctl.socket))
+        silent.listen()
+        ran = dshctl("status")
+        hanging.kill()
+    assert ran.code == 3
+    assert f"dshd {hanging.pid} {'is stopped' if stopped else 'does not answer'}" in ran.err
+    assert hint.format(hanging.pid) in ran.err
 
 
 def test_a_stopped_daemon_is_3_for_what_never_starts_one_too(
@@ -181,7 +238,7 @@ class Listening:
 
 def test_lines_are_framed_however_they_come(dshctl: Dshctl) -> None:
     ours, theirs = socket.socketpair()
-    connection = client.Connection(ours)
+    ends = connection.Connection(ours)
     big = "x" * 300_000
     data = b'{"id":1,"result":"a\\u2028b"}\n{"id":2,"result":"%b"}\n{"id":3}\n' % big.encode()
 
@@ -192,11 +249,11 @@ def test_lines_are_framed_however_they_come(dshctl: Dshctl) -> None:
 
     thread = threading.Thread(target=send)
     thread.start()
-    assert connection.receive(5) == {"id": 1, "result": "a\u2028b"}
-    assert connection.receive(5)["result"] == big
-    assert connection.receive(5) == {"id": 3}
-    with pytest.raises(client.Lost):
-        connection.receive(5)
+    assert ends.receive(5) == {"id": 1, "result": "a\u2028b"}
+    assert ends.receive(5)["result"] == big
+    assert ends.receive(5) == {"id": 3}
+    with pytest.raises(connection.Lost):
+        ends.receive(5)
     thread.join()
     ours.close()
 
@@ -215,30 +272,6 @@ def test_timeout_is_for_the_whole_command(dshctl: Dshctl, fake: Fake) -> None:
     assert ran.code == 124
     assert ran.last["code"] == "TIMED_OUT"
     assert time.monotonic() - started < 5
-
-
-# The lock.
-
-
-def test_looking_at_the_lock_takes_and_makes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert not lock.is_held(str(path))
-    assert not path.exists()
-    with path.open("w") as file:
-        assert not lock.is_held(str(path))
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert lock.is_held(str(path))
-        file.write("4121 12345\n")
-        file.flush()
-        assert lock.holder(str(path)) == 4121
-    assert not lock.is_held(str(path))
-
-
-@pytest.mark.parametrize("content", ["", "garbage", "\0\0"])
-def test_the_locks_content_is_only_informative(tmp_path: Path, content: str) -> None:
-    (tmp_path / "lock").write_text(content)
-    assert lock.holder(str(tmp_path / "lock")) is None
-    assert not lock.is_held(str(tmp_path / "lock"))
 
 
 # Starting one.
@@ -291,7 +324,7 @@ def start(dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def run(
         clients: int = 1, *, argv: list[str] | None = None, stay: float = 0.0
-    ) -> tuple[Cli, client.Connection]:
+    ) -> tuple[Cli, connection.Connection]:
         own = [
             sys.executable,
             str(script),
@@ -305,7 +338,7 @@ def start(dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         cli = Cli(Out({}))
         cli.out.quiet = True
         cli.autostart = True
-        return cli, autostart.start(cli, cli.client())
+        return cli, autostart.start(cli.client())
 
     yield run
     for process in started:
@@ -360,12 +393,14 @@ def test_the_reason_why_it_did_not_start_is_shown(dshctl: Dshctl, start: Any) ->
     say = (
         "import sys; print('config.toml:7: routes.fast.max_token: unknown key', file=sys.stderr); sys.exit(9)"
     )
-    with pytest.raises(errors.Unreachable) as failed:
+    with pytest.raises(errors.NotConfigured) as failed:
         start(argv=[sys.executable, "-c", say])
-    assert failed.value.message == (
-        "dshd did not start; it ended with 9. Its last line was:\n"
-        "config.toml:7: routes.fast.max_token: unknown key"
-    )
+    assert failed.value.message == "dshd did not start:\nconfig.toml:7: routes.fast.max_token: unknown key"
+
+
+def test_one_that_ends_for_another_reason_was_not_reached(dshctl: Dshctl, start: Any) -> None:
+    with pytest.raises(errors.Unreachable, match=r"ended with 5\. Its last line was:\nin use"):
+        start(argv=[sys.executable, "-c", "import sys; print('in use', file=sys.stderr); sys.exit(5)"])
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def test_a_daemon_that_died_is_started_again(
     monkeypatch.setattr(follow, "DIED_S", 0.1)
     started: list[Any] = []
 
-    def start(cli: Any, client: Any) -> Any:
+    def start(client: Any) -> Any:
         started.append(client)
         os.rename(dshctl.home / "run" / "aside", dshctl.socket)
         return client.try_connect()
@@ -458,12 +458,12 @@ def test_a_terminal_says_where_a_message_comes_from_and_that_a_person_is_there(
 
 
 def test_a_key_is_typed_unseen(dshctl: Dshctl) -> None:
-    terminal = Terminal(dshctl, "key", "fast")
-    terminal.until("Key for fast (it is not shown): ")
+    terminal = Terminal(dshctl, "key", "deepseek")
+    terminal.until("Key for deepseek (it is not shown): ")
     terminal.type("sk-secret\n")
     assert terminal.ended() == 0
     assert "sk-secret" not in terminal.text
-    assert (dshctl.home / "keys" / "fast").read_text() == "sk-secret\n"
+    assert (dshctl.home / "keys" / "deepseek").read_text() == "sk-secret\n"
 
 
 def test_the_lock_of_the_fixture_is_held(dshctl: Dshctl, fake: Fake) -> None:

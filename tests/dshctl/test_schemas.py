@@ -78,7 +78,7 @@ WHY: Json = {
     "outcome": None, "doing": None, "since_at": None, "ahead": 0,
 }  # fmt: skip
 ANSWERS: Json = {
-    "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c"},
+    "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c", "warnings": []},
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT},
     "session.retry": RETRYING,
@@ -117,7 +117,7 @@ EVERY = [
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
     ("models", ["model"]),
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
-    ("wake --all", ["woken", "woken"]), ("key fast", ["key"]),
+    ("wake --all", ["woken", "woken"]), ("key deepseek", ["key"]),
     ("daemon status", ["daemon"]), ("daemon reload", ["reloaded"]), ("daemon start", ["daemon"]),
     ("--version", ["version"]), ("steer", ["error"]), ("", ["error"]), ("nonsense", ["error"]),
 ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_every_object_is_as_its_schema_says_and_the_last_one_has_exit(
     fake.during["log.read"] = lambda peer, _: peer.notify(
         "log.event", {"session": "s4h8w2c1", "event": EVENT}
     )
-    ran = dshctl("--json", *line.split(), stdin=b"k-1\n" if line == "key fast" else b"")
+    ran = dshctl("--json", *line.split(), stdin=b"k-1\n" if line == "key deepseek" else b"")
     assert [value["type"] for value in ran.objects] == types
     for value in ran.objects:
         check(value)

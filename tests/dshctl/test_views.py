@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -342,7 +343,7 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
         ({"queue": "held", "due_at": NOW + 348 * MIN}, "steer     -> api, held until 17:48 (in 5 h 48 min)."),
         (
             {"parked": {"by": "abort"}, "verb": "inject"},
-            "inject    -> api, kept, but api is parked; it waits for dshctl wake.",
+            "inject    -> api, kept, but api is parked (abort); it waits for dshctl wake.",
         ),
         ({"name": None, "phase": "idle", "turn": None}, "steer     -> s4h8w2c1, starts now."),
     ],
@@ -384,9 +385,9 @@ def test_clocks() -> None:
         ("rename old new", "session.rename", {"session": "old", "name": "new"}),
         ("rm --yes --force api", "session.delete", {"session": "api", "force": True}),
         (
-            "set api net=on env.A=b model=",
+            "set api net=on env.A=b patience=",
             "session.set",
-            {"session": "api", "values": {"net": True, "env.A": "b", "model": None}},
+            {"session": "api", "values": {"net": True, "env.A": "b", "patience": None}},
         ),
         ("wake s4h8w2c1.20", "session.wake", {"session": "s4h8w2c1", "message": "s4h8w2c1.20"}),
         ("queue first s4h8w2c1.1 s4h8w2c1.2", "queue.first", {"messages": ["s4h8w2c1.1", "s4h8w2c1.2"]}),
@@ -446,18 +447,37 @@ def test_answers_exit_as_their_turn_ended(dshctl: Dshctl, fake: Fake) -> None:
 
 
 def test_a_key_is_read_unseen_and_kept_0600(dshctl: Dshctl) -> None:
-    assert dshctl("key", "fast", stdin=b"sk-secret\n").code == 0
-    stored = dshctl.home / "keys" / "fast"
+    assert dshctl("key", "openai", stdin=b"sk-secret\n").code == 0
+    stored = dshctl.home / "keys" / "openai"
     assert stored.read_text() == "sk-secret\n"
     assert stored.stat().st_mode & 0o777 == 0o600
     assert stored.parent.stat().st_mode & 0o777 == 0o700
     ran = dshctl("key")
-    assert ran.out == "fast\n"
+    assert ran.out == "openai\n"
     assert "secret" not in ran.out + ran.err
-    assert dshctl("key", "--rm", "fast").code == 0
-    assert dshctl("key", "--rm", "fast").code == 4
+    assert dshctl("key", "--rm", "openai").code == 0
+    assert dshctl("key", "--rm", "openai").code == 4
     assert dshctl("key", "../fast", stdin=b"k").code == 2
-    assert dshctl("key", "fast", stdin=b"").code == 2
+    assert dshctl("key", "openai", stdin=b"").code == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"), [("nosuch", "deepseek, anthropic"), ("antropic", "There is: anthropic;")]
+)
+def test_a_key_for_a_route_that_is_not_there_is_not_kept(dshctl: Dshctl, typed: str, near: str) -> None:
+    ran = dshctl("key", typed, stdin=b"k\n")
+    assert ran.code == 4
+    assert f'no route "{typed}"' in ran.err
+    assert near in " ".join(ran.err.split())
+    assert not (dshctl.home / "keys").exists()
+    (dshctl.home / "config.toml").write_text(f"[routes.{typed}]\nadapter = 'openai'\n")
+    assert dshctl("key", typed, stdin=b"k\n").code == 0
+
+
+def test_a_stored_key_of_a_route_that_went_can_be_forgotten(dshctl: Dshctl) -> None:
+    (dshctl.home / "keys").mkdir()
+    (dshctl.home / "keys" / "gone").write_text("k\n")
+    assert dshctl("key", "--rm", "gone").code == 0
 
 
 def test_config_check_names_the_place_of_the_mistake(dshctl: Dshctl) -> None:
@@ -469,6 +489,112 @@ def test_config_check_names_the_place_of_the_mistake(dshctl: Dshctl) -> None:
     assert "max_tokens" in ran.err
     told = dshctl("config", "check", "--json").last
     assert (told["code"], told["exit"]) == ("NOT_CONFIGURED", 9)
+
+
+def test_config_check_says_what_to_type_when_no_model_is_set_up(dshctl: Dshctl) -> None:
+    ran = dshctl("config", "check")
+    assert ran.code == 0
+    assert "No model is set up" in ran.out
+    assert "dshctl key deepseek" in ran.out
+    assert "--model rehearsal" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "says"),
+    [
+        ('model = "rehearsal"\n', {}, "New sessions get rehearsal (config)."),
+        ("", {"OPENAI_API_KEY": "k"}, "New sessions get openai (there is a key for openai)."),
+        ("", {"OPENAI_BASE_URL": "http://x/v1"}, "New sessions get the first model that http://x/v1 offers."),
+        ('model = "openai"\n', {}, "New sessions get openai, which needs OPENAI_API_KEY, and there is none."),
+        ("[tools]\nfetch = true\n", {}, "tools.fetch is set, and this version does not carry it out yet."),
+    ],
+)
+def test_config_check_says_what_comes_of_it(
+    dshctl: Dshctl, text: str, env: dict[str, Any], says: str
+) -> None:
+    (dshctl.home / "config.toml").write_text(text)
+    ran = dshctl("config", "check", **env)
+    assert ran.code == 0
+    assert says in ran.out
+
+
+def test_config_show_and_json_name_what_is_not_carried_out(dshctl: Dshctl) -> None:
+    (dshctl.home / "config.toml").write_text("[tools]\nfetch = true\n")
+    warning = "tools.fetch is set, and this version does not carry it out yet"
+    assert f"# {warning}" in dshctl("config", "show").out.splitlines()
+    for word in ("show", "check"):
+        assert dshctl("config", word, "--json").last["warnings"] == [warning]
+
+
+@pytest.mark.parametrize("word", ["check", "show"])
+def test_a_config_that_was_named_and_is_not_there_is_9(dshctl: Dshctl, word: str) -> None:
+    ran = dshctl("config", word, DSHD_CONFIG="/nonexistent/config.toml")
+    assert ran.code == 9
+    assert "no config file /nonexistent/config.toml" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mode", "says"),
+    [("env", "A=b\n", 0o644, "chmod 600"), ("env", "A\n", 0o600, "env:1"),
+     ("config.toml", "[plugins.nothing]\n", 0o600, "nothing")],
+)  # fmt: skip
+def test_config_check_finds_what_would_keep_the_daemon_from_starting(
+    dshctl: Dshctl, name: str, text: str, mode: int, says: str
+) -> None:
+    (dshctl.home / name).write_text(text)
+    (dshctl.home / name).chmod(mode)
+    ran = dshctl("config", "check")
+    assert ran.code == 9
+    assert says in ran.err
+
+
+def test_a_reload_says_what_is_not_carried_out(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["daemon.reload"] = {"type": "reloaded", "exit": 0, "config": "/c", "warnings": ["x is set"]}
+    assert dshctl("daemon", "reload") == (0, "config read again.\n", "dshctl: x is set.\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "required", "word"),
+    [(True, True, "yes"), (False, True, "MISSING"), (False, False, "-"), (True, False, "yes")],
+)
+def test_a_route_that_needs_no_key_misses_none(key: bool, required: bool, word: str) -> None:
+    from dshctl.commands import models
+
+    row = models.row({"route": "x", "key": key, "key_required": required, "window": 65536})
+    assert row[-1] == word
+    assert row[-2] == "66 k"
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [("mode=", "read-only, workspace, full"), ("ask=", "wait, deny"), ("net=", "on, off"),
+     ("dir=", "a directory"), ("model=", "dshctl models"), ("dir=/nonexistent", "no such directory"),
+     ("modle=", "did you mean mode")],
+)  # fmt: skip
+def test_a_setting_that_needs_a_value_gets_a_good_one(
+    dshctl: Dshctl, fake: Fake, pair: str, says: str
+) -> None:
+    ran = dshctl("set", pair)
+    assert ran.code == (4 if "nonexistent" in pair else 2)
+    assert says in ran.err
+    assert not fake.params("session.set")
+
+
+@pytest.mark.parametrize("option", ["--name", "--model", "--mode", "--net", "--ask", "-C"])
+def test_a_session_option_is_never_empty(dshctl: Dshctl, fake: Fake, option: str) -> None:
+    assert dshctl("new", option, "").code == 2
+    assert not fake.params("session.create")
+
+
+def test_a_directory_is_set_as_it_is_from_here(
+    dshctl: Dshctl, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    fake.answers["session.set"] = SESSION
+    assert dshctl("set", "dir=link").code == 0
+    assert fake.params("session.set")[-1]["values"] == {"dir": str(tmp_path / "real")}
 
 
 def test_paths_are_the_same_with_and_without_a_daemon(dshctl: Dshctl) -> None:

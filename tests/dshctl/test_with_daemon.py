@@ -103,12 +103,76 @@ def test_a_socket_under_a_long_path_works(tmp_path: Path) -> None:
         assert deep("daemon", "stop").code == 0
 
 
-def test_a_wrong_config_is_what_a_failed_start_shows(tmp_path: Path) -> None:
+WRONG = '[routes.fast]\nadapter = "openai"\nmax_token = 1\n'
+SAYS = "config.toml:3: routes.fast.max_token: unknown key; did you mean max_tokens?"
+
+
+@pytest.mark.parametrize("args", [("run", "x"), ("followup", "x"), ("models",), ("daemon", "start")])
+def test_a_wrong_config_is_9_for_whoever_would_start_a_daemon(tmp_path: Path, args: tuple[str, ...]) -> None:
     wrong = Home(tmp_path / "wrong")
-    (wrong.path / "config.toml").write_text('[routes.fast]\nadapter = "openai"\nmax_token = 1\n')
-    ran = wrong("run", "x")
-    assert ran.code == 3
-    assert "config.toml:3: routes.fast.max_token: unknown key; did you mean max_tokens?" in ran.err
+    (wrong.path / "config.toml").write_text(WRONG)
+    ran = wrong(*args)
+    assert ran.code == 9
+    assert f"{wrong.path}/{SAYS}" in ran.err
+    assert "dshctl config check" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("config.toml", WRONG, SAYS),
+        ("config.toml", "[plugins.nothing]\n", "nothing"),
+        ("env", "A=b\n", "chmod 600"),
+    ],
+)
+def test_a_restart_leaves_the_daemon_alone_if_no_other_would_start(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    home = Home(tmp_path / "home")
+    assert home("daemon", "start").code == 0
+    before = home.daemon()
+    (home.path / name).write_text(text)
+    ran = home("daemon", "restart")
+    assert (ran.code, home.daemon()) == (9, before), ran
+    assert says in ran.err
+    assert home("ping").code == 0
+    (home.path / name).unlink()
+    (home.path / "config.toml").write_text('model = "rehearsal"\n')
+    assert home("daemon", "restart").code == 0
+    assert home.daemon() != before
+    assert home("daemon", "stop").code == 0
+
+
+def test_without_its_lock_file_a_daemon_is_found_stopped_and_not_doubled(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert home("daemon", "start").code == 0
+    (home.path / "state" / "lock").unlink()
+    assert [home(*args).code for args in (("ping",), ("status",), ("daemon", "status"))] == [0, 0, 0]
+    other = subprocess.run(
+        [sys.executable, "-m", "dshd", "--socket", str(tmp_path / "other.sock")],
+        env=home.bare, capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert other.returncode == 5
+    assert home("ping", "--socket", str(tmp_path / "other.sock")).code == 3
+    assert home("daemon", "stop").out == "dshd stopped.\n"
+    assert home("ping").code == 3
+
+
+def test_a_stopped_daemon_is_told_from_a_missing_one_and_how_to_wake_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert home("daemon", "start").code == 0
+    pid = home.daemon()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        ran = home("ping", "--timeout", "0.5")
+        assert (ran.code, ran.out) == (124, "")
+        ran = home("followup", "x")
+        assert ran.code == 3
+        assert f"dshd {pid} is stopped" in ran.err
+        assert f"kill -CONT {pid}" in ran.err
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert home("daemon", "stop").code == 0
 
 
 def test_what_is_shown_is_the_same_with_and_without_a_daemon(home: Home) -> None:

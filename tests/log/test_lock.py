@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -95,6 +97,75 @@ def test_asking_does_not_keep_an_owner_from_starting(tmp_path: Path, monkeypatch
     lock._try(asking, fcntl.LOCK_SH)
     monkeypatch.setattr(time, "sleep", lambda _seconds: os.close(asking))
     StateLock(tmp_path).close()
+
+
+def test_a_lock_whose_file_was_removed_is_still_held_and_seen(tmp_path: Path) -> None:
+    with start_holder(tmp_path) as other:
+        (tmp_path / "lock").unlink()
+        assert holder(tmp_path) == (None, None)
+        with pytest.raises(AlreadyRunning):
+            StateLock(tmp_path)
+        assert os.listdir(tmp_path) == []
+        other.kill()
+    assert holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("instead", [None, b"1 1\n"])
+def test_a_removed_or_replaced_file_is_made_again_and_locked(tmp_path: Path, instead: bytes | None) -> None:
+    held = StateLock(tmp_path)
+    assert held.look() == "held"
+    (tmp_path / "lock").unlink()
+    if instead is not None:
+        (tmp_path / "lock").write_bytes(instead)
+    assert held.look() == "mended"
+    assert held.look() == "held"
+    found = holder(tmp_path)
+    assert found is not None
+    assert found.pid == os.getpid()
+    with (tmp_path / "lock").open() as file:
+        assert not lock._try(file.fileno(), fcntl.LOCK_SH)
+    assert not os.get_inheritable(held.fileno())
+    held.close()
+    assert holder(tmp_path) is None
+
+
+def test_a_directory_that_went_or_was_replaced_is_gone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    held = StateLock(state)
+    state.rename(tmp_path / "away")
+    assert held.look() == "gone"
+    state.mkdir()
+    assert held.look() == "gone"
+    assert os.listdir(state) == []
+    held.close()
+
+
+def test_a_state_behind_a_link_is_not_gone(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "state").symlink_to("real")
+    held = StateLock(tmp_path / "state")
+    assert held.look() == "held"
+    held.close()
+
+
+def test_where_directories_cannot_be_locked_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def as_on_nfs(fd: int, kind: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    held = StateLock(tmp_path)
+    assert holder(tmp_path) is not None
+    with pytest.raises(AlreadyRunning):
+        StateLock(tmp_path)
+    held.close()
+    assert holder(tmp_path) is None
 
 
 def test_the_lock_is_not_inherited_by_programs(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_five_quick_ones_doubling_from_half_a_second_give_or_take_a_tenth(
 def test_no_quick_one_is_longer_than_ten_seconds_and_a_tenth() -> None:
     error = ModelError("SERVER", "x")
     rng = random.Random(1)
-    got = decide(20, error, now_ms=NOW, patience_s=0, rng=rng, policy=RetryPolicy(quick=99))
+    got = decide(20, error, now_ms=NOW, patience_s=1.0, rng=rng, policy=RetryPolicy(quick=99))
     assert isinstance(got, Quick)
     assert 9.0 <= got.delay_s <= 11.0
 
@@ -49,9 +49,15 @@ def test_then_the_step_waits_longer_and_longer(failures: int, minutes: int) -> N
 
 
 def test_it_waits_as_long_as_patience_lasts() -> None:
-    assert plan(6, patience=0.0) == Fail()
+    assert plan(6, patience=59.0) == Fail()
     assert plan(6, patience=3600.0, waited=3580.0) == Fail()
     assert plan(6, patience=3600.0, waited=3540.0) == Later(NOW + 60_000)
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_without_patience_nothing_is_tried_again(code: str) -> None:
+    assert plan(1, code, patience=0.0) == Fail()
+    assert plan(1, code, after=2.0, patience=0.0) == Fail(NOW + 2000)
 
 
 @pytest.mark.parametrize("code", sorted(CODES - RETRIED))

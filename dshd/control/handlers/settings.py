@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
+import trio
+
 from dshd import wire
 from dshd.control.calls import Call, Json
-from dshd.errors import Denied, Invalid
+from dshd.errors import Denied, Invalid, NotFound
 
 
 async def change(call: Call) -> Json:
@@ -23,8 +26,12 @@ async def _checked(call: Call) -> Json:
     if not values:
         raise Invalid("nothing to set", hint="dshctl set mode=workspace")
     for name, value in values.items():
-        if value is not None:
+        if value is None:
+            wire.check_unset(name)
+        else:
             _check(call, name, value)
+    if values.get("dir") is not None:
+        await _check_directory(values["dir"])
     if values.get("model") is not None:
         values = {**values, **await _model(call, values["model"])}
     return dict(values)
@@ -32,7 +39,7 @@ async def _checked(call: Call) -> Json:
 
 def _check(call: Call, name: str, value: Any) -> None:
     if name.startswith("env.") and len(name) > len("env."):
-        kind = "text"
+        kind = "variable"
     elif name in wire.SETTINGS:
         kind = wire.SETTINGS[name]
     else:
@@ -43,8 +50,14 @@ def _check(call: Call, name: str, value: Any) -> None:
         raise Denied(f"the policy allows no mode above {call.registry.services.config().policy.max_mode}.")
 
 
+async def _check_directory(path: str) -> None:
+    if not await trio.to_thread.run_sync(os.path.isdir, path):
+        raise NotFound(f"no directory {path}.")
+
+
 _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
-    "text": lambda value: isinstance(value, str),
+    "text": lambda value: isinstance(value, str) and value != "",
+    "variable": lambda value: isinstance(value, str),
     "directory": lambda value: isinstance(value, str) and value.startswith("/"),
     "mode": lambda value: value in wire.MODES,
     "ask": lambda value: value in ("wait", "deny"),

@@ -1,0 +1,210 @@
+"""What holds for the whole process: the settings, as the config and a reload leave them, and what sessions
+and requests are given of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from dshd import __version__
+from dshd import config as configuration
+from dshd.config import Config
+from dshd.driver.port import RealOutside, Services
+from dshd.errors import DshError, NotConfigured
+from dshd.log.store import Store
+from dshd.model.adapter import PreparedCall
+from dshd.model.errors import ModelError
+from dshd.model.models import Models
+from dshd.model.routes import Choice
+from dshd.paths import Places
+from dshd.plugins.loader import load_plugins
+from dshd.spawn import SpawnerHandle
+from dshd.spawn.client import Spawner
+from dshd.systemd import Manager
+from dshd.tools.builtin import builtin_tools
+from dshd.tools.tool import Rule
+from dshd.wire import PROTOCOL
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Setup:
+    """What ``__main__`` found before the event loop. ``environ`` is what the daemon was started with."""
+
+    config: Config
+    places: Places
+    environ: dict[str, str]
+    manager: Manager
+    handle: SpawnerHandle
+    started_by: str | None = None
+
+
+class Live(Sequence[Any]):
+    """A list that a reload replaces as a whole, for those who were given it once."""
+
+    def __init__(self) -> None:
+        self.items: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+
+class PermittedModels(Models):
+    """Models through the adapters that the policy allows; ``allowed`` None: through any."""
+
+    allowed: list[str] | None = None
+
+    def prepare_call(self, ref: str, *, patience: float | None = None) -> PreparedCall:
+        if (why := self._why_not(ref)) is not None:
+            raise ModelError("NO_ADAPTER", why)
+        return super().prepare_call(ref, patience=patience)
+
+    async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
+        choice = await super().choose(explicit, client_is_terminal=client_is_terminal)
+        if (why := self._why_not(choice.ref)) is not None:
+            raise NotConfigured(f"{why}.", hint="dshctl models")
+        return choice
+
+    def _why_not(self, ref: str) -> str | None:
+        adapter = self.adapter_name(ref)
+        if self.allowed is None or adapter is None or adapter in self.allowed:
+            return None
+        return f'the policy does not allow route "{ref}" (adapter {adapter})'
+
+
+class Daemon:
+    """The process, as requests see it (`control.calls.Process`), and its settings."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.config = setup.config
+        self.places = setup.places
+        self.started_at = round(time.time() * 1000)
+        self.boot = os.urandom(8).hex()
+        self.environ: dict[str, str] = {}
+        self.plugins = Live()
+        self.rules = Live()
+        self.stop_asked = trio.Event()
+        self.models = self._models()
+        self._apply(setup.config)
+
+    # ---------------------------------------------------------------- settings
+
+    def _models(self) -> PermittedModels:
+        config = self._setup.config
+        return PermittedModels(
+            config.routes,
+            default=config.model.default,
+            env=self.environ,
+            config_dir=Path(self.places.config_dir),
+            idle_timeout=config.model.idle_timeout,
+            patience=config.model.patience,
+        )
+
+    def _apply(self, config: Config) -> None:
+        """Take a config, whole or not at all."""
+        environ = configuration.environment(config, self.places, self._setup.environ)
+        plugins = tuple(load_plugins(config.plugins))
+        model = config.model
+        self.models.configure(
+            config.routes, default=model.default, idle_timeout=model.idle_timeout, patience=model.patience
+        )
+        self.models.allowed = config.policy.adapters
+        self.environ.clear()
+        self.environ.update(environ)
+        self.plugins.items = plugins
+        self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
+        self.config = config
+        for warning in config.warnings():
+            log.warning("config: %s", warning)
+
+    async def reload(self) -> Json:
+        """Read the config again. Raises `NotConfigured`; then everything is as it was."""
+        self._setup.manager.reloading()
+        try:
+            found = await trio.to_thread.run_sync(configuration.load, self.places)
+            self._apply(found)
+        finally:
+            self._setup.manager.ready()
+        log.info("config read again")
+        return {
+            "type": "reloaded",
+            "exit": 0,
+            "config": self.places.config,
+            "warnings": found.warnings(),
+        }
+
+    async def reload_quietly(self) -> None:
+        try:
+            await self.reload()
+        except DshError as error:
+            log.error("the config was not taken, the old one stays: %s", error)
+
+    # ---------------------------------------------------------------- what requests ask
+
+    def hello(self) -> Json:
+        return {
+            "type": "hello",
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "pid": os.getpid(),
+            "boot": self.boot,
+            "started_at": self.started_at,
+            "state_dir": self.places.state,
+        }
+
+    def status(self) -> Json:
+        manager = self._setup.manager
+        return {
+            **self.hello(),
+            "socket": self.places.socket,
+            "config": self.places.config,
+            "supervisor": "systemd" if manager.there else self._setup.started_by,
+            "stopping": self.stop_asked.is_set(),
+            "today": {"tokens": None, "cost": None, "currency": None, "limit": None},
+        }
+
+    def stop(self) -> None:
+        self.stop_asked.set()
+
+    # ---------------------------------------------------------------- what sessions need
+
+    def services(self, spawner: Spawner, store: Store) -> Services:
+        keys = frozenset(self.config.key_variables())
+        secret = tuple(map(Path, self.places.secret()))
+        home = self._setup.environ.get("HOME")
+        return Services(
+            models=self.models,
+            tools=builtin_tools(keys),
+            spawner=spawner,
+            plugins=self.plugins,
+            now=lambda: time.time_ns() // 1_000_000,
+            config=lambda: self.config,
+            hidden=secret,
+            protected=(Path(self.places.state), Path(self.places.config_dir)),
+            readable=(store.sessions,),
+            reserve=lambda: _give_reserve(store),
+            rng=random.Random(),  # noqa: S311 - for the jitter of retries
+            home=Path(home) if home else None,
+            outside=RealOutside(Path(self.places.config_dir)),
+            tool_rules=self.rules,
+        )
+
+
+def _give_reserve(store: Store) -> bool:
+    held = store.reserve.held
+    store.reserve.release()
+    return held
