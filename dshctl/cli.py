@@ -58,6 +58,9 @@ OTHERS: Final[dict[str, Entry]] = {
     "close": Entry("close", "put a session away"),
     "reopen": Entry("reopen", "take a closed or faulted session up again"),
     "rm": Entry("rm", "delete a session"),
+    "fork": Entry("fork", "a new session with this one's history"),
+    "export": Entry("export", "a session as one file"),
+    "import": Entry("import_", "a session out of such a file"),
     "models": Entry("models", "the models that can be used"),
     "key": Entry("key", "keep a provider's key"),
     "config": Entry("config", "check or show the configuration"),
@@ -71,7 +74,7 @@ COMMANDS: Final = {**USUAL, **OTHERS}
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents allow approvals attach compact completion deny doctor export fork import jobs
+    acp agents allow approvals attach compact completion deny doctor jobs
     prompt remember rpc schedule setup tools usage
     """.split()  # noqa: SIM905 - a list to be read
 )
@@ -123,6 +126,15 @@ SYNONYMS: Final[dict[str, str]] = {
     "delete": "rm",
     "remove": "rm",
     "create": "new",
+    "branch": "fork",
+    "clone": "fork",
+    "copy": "fork",
+    "cp": "fork",
+    "backup": "export -o FILE",
+    "save": "export -o FILE",
+    "dump": "export -o FILE",
+    "restore": "import FILE",
+    "load": "import FILE",
     "exec": "run",
     "chat": "followup 'TEXT'",
     "say": "followup 'TEXT'",

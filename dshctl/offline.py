@@ -224,6 +224,20 @@ def _number(line: Line) -> int:
     return int(json.loads(line.raw)["data"]["turn"])
 
 
+def export(cli: Cli, params: wire.ExportParams) -> Iterator[bytes | Json]:
+    """What `session.export` gives: the file's bytes, then the answer."""
+    from dshctl.times import now_ms
+    from dshd.session.porting import packed
+
+    found = files(cli)
+    id = found.resolve(params.session, params.cwd)
+    name, size = found.view(id)["name"], 0
+    for piece in packed(found.store, id, name, None, now_ms()):
+        size += len(piece)
+        yield piece
+    yield {"type": "exported", "exit": 0, "session": id, "name": name, "bytes": size}
+
+
 def fsck(cli: Cli, params: wire.FsckParams) -> list[Json]:
     """Check (or repair) logs under the state lock, so that no daemon starts meanwhile."""
     from dshd.log.lock import StateLock

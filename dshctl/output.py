@@ -123,6 +123,18 @@ class Stream:
         except OSError as error:
             raise Unwritable((error.strerror or str(error)).lower()) from None
 
+    def data(self, raw: bytes) -> None:
+        """Bytes as they are, whole or not at all: raises Unwritable, also if nobody reads them."""
+        try:
+            if self._raw is None:
+                raise BrokenPipeError
+            self._raw.write(raw)
+            self._raw.flush()
+        except BrokenPipeError:
+            raise Unwritable("nobody reads it") from None
+        except OSError as error:
+            raise Unwritable((error.strerror or str(error)).lower()) from None
+
     def silence(self) -> None:
         """Nothing more goes out, not even what the interpreter would flush on exit."""
         self.gone = True

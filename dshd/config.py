@@ -258,7 +258,6 @@ class Config:
 _AHEAD: Final[tuple[tuple[str, ...], ...]] = (
     ("driver", "max_running"),
     ("model", "patience"),  # but for 0, which is: no retry at all
-    ("sessions", "keep_run"),
     ("tools", "fetch"),
     ("approval",),
     ("notify",),
