@@ -26,6 +26,7 @@ from typing import Any, Final
 from dshctl import times
 from dshctl.output import cut, one_line, pad, width
 from dshctl.sentences import count, who, you
+from dshd import budgets
 
 Json = dict[str, Any]
 
@@ -166,7 +167,7 @@ class Chat:
 
     def _usage(self, usage: Json | None) -> None:
         usage = usage or {}
-        self._tokens += int(usage.get("input") or 0) + int(usage.get("output") or 0)
+        self._tokens += tokens_of(usage)
 
     def _result(self, data: Json, time: int) -> list[str]:
         call = self._calls.pop(str(data.get("call")), {})
@@ -241,14 +242,14 @@ class Chat:
         return ", ".join(parts + self._spent(data.get("usage") or {}))
 
     def _spent(self, usage: Json) -> list[str]:
-        tokens = int(usage.get("input") or 0) + int(usage.get("output") or 0) or self._tokens
+        tokens = tokens_of(usage) or self._tokens
         return ([f"{tokens_text(tokens)} tokens"] if tokens else []) + cost_parts(usage)
 
     def _reason(self, data: Json) -> str:
         reason, error = str(data.get("reason")), data.get("error") or {}
         if reason == "aborted" and self._abort:
             return self._stopped(self._abort)
-        words = _REASONS.get(reason, reason)
+        words = budget_words(data.get("budget")) if reason == "budget" else _REASONS.get(reason, reason)
         if data.get("recovery"):
             words += " (the daemon had died)"
         return f"{words}: {one_line(str(error['message']))}" if error.get("message") else words
@@ -310,7 +311,6 @@ _SAID: Final = {"steer": "steered", "inject": "told it", "followup": "asked", "i
 _REASONS: Final = {
     "error": "ended in an error",
     "max-tokens": "ran into the output limit",
-    "budget": "budget used up",
     "blocked": "blocked",
 }
 
@@ -357,13 +357,19 @@ def _first_line(text: str) -> str:
     return f"{one_line(first)} ..." if newline else one_line(first)
 
 
+def budget_words(stop: Json | None) -> str:
+    """``stopped at turn cost $5.00``."""
+    return f"stopped at {budgets.limit(stop)}" if stop else "budget used up"
+
+
+def tokens_of(usage: Json) -> int:
+    """All that the provider counted."""
+    return sum(int(usage.get(name) or 0) for name in ("input", "cached", "output"))
+
+
 def tokens_text(number: float) -> str:
     """``950``, ``41 k``, ``1.9 M``."""
-    if number < 1000:
-        return f"{int(number)}"
-    if number < 999_500:
-        return f"{round(number / 1000)} k"
-    return f"{number / 1_000_000:.1f} M"
+    return budgets.thousands(number)
 
 
 def cost_parts(usage: Json) -> list[str]:
@@ -371,5 +377,4 @@ def cost_parts(usage: Json) -> list[str]:
     cost = usage.get("cost")
     if not cost:
         return []
-    currency = usage.get("currency") or "USD"
-    return [f"${cost:.2f}" if currency == "USD" else f"{cost:.2f} {currency}"]
+    return [budgets.price(cost, usage.get("currency"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dshctl.times import age, clock, moment, since
+from dshd import budgets
 
 Json = dict[str, Any]
 
@@ -162,7 +163,7 @@ _FATES: Final[tuple[tuple[Any, Any], ...]] = (
     ),
     (
         lambda got: got.get("parked"),
-        lambda got: f"kept, but {name_of(got)} is parked; it waits for dshctl wake.",
+        lambda got: f"{kept(got)}; it waits for dshctl wake.",
     ),
     (lambda got: got.get("queue") == "next-step" and _running(got), _joins),
     (lambda got: _running(got), _next_turn),
@@ -187,11 +188,32 @@ def ended(result: Json) -> str:
     name, outcome = name_of(result), result.get("outcome")
     turn = f"turn {result['turn']}" if result.get("turn") else f"message {result.get('message')}"
     error = (result.get("error") or {}).get("message")
+    if result.get("parked"):
+        return f"{kept(result)}; {result['parked']['count']} wait."
     if outcome is None or (outcome == "completed" and result.get("exit")):
         return f"{name}: {_STUCK.get(result.get('exit') or 0, 'it waits')}."
     words = _ENDS.get(str(outcome), f"ended {outcome}")
     why = f": {str(error).rstrip('.')}" if error else ""
+    if result.get("budget"):
+        why = f": {budgets.used(result['budget'])}"
     return f"{name}: {turn} {words}{why}."
+
+
+def kept(got: Json) -> str:
+    """``kept, but api is parked since 03:12 (budget: $5.00 a turn)``, of a receipt or a result."""
+    from dshctl.times import now_ms
+
+    return f"kept, but {name_of(got)} is {parked(got, now_ms())}"
+
+
+def wake_command(session: Json) -> str:
+    """What lets a parked session go on. What all its turns share must be raised first, and a turn that
+    was cut off with nothing behind it is what is to go on."""
+    park = session.get("parked") or {}
+    stop, name = park.get("budget"), name_of(session)
+    if stop and (not stop["what"].startswith("turn_") or not park.get("count")):
+        return f"dshctl wake -s {name} --add {stop['add']}"
+    return f"dshctl wake -s {name}"
 
 
 _STUCK: Final = {
@@ -225,7 +247,7 @@ def parked(session: Json, now: int) -> str:
     """``parked since 03:12 (budget: $5.00 a turn)``."""
     park = session.get("parked") or {}
     at = f" since {clock(park['at'], now)}" if park.get("at") else ""
-    why = park_reason(park)
+    why = f"budget: {budgets.rate(park['budget'])}" if park.get("budget") else park_reason(park)
     return f"parked{at}{f' ({why})' if why else ''}"
 
 
@@ -240,6 +262,9 @@ _PARKS: Final = {
 
 
 def park_reason(park: Json) -> str:
+    """``turn cost $5.00``, ``a turn ended in an error: ...``."""
+    if park.get("budget"):
+        return budgets.limit(park["budget"])
     by, what = park.get("by"), park.get("what")
     words = _PARKS.get(str(by), str(by) if by else "")
     if what and what != by:
@@ -293,6 +318,8 @@ def _left(got: Json) -> list[str]:
 def woken(got: Json) -> str:
     """``nightly: goes on with turn 13; 3 queued.``"""
     name = name_of(got)
+    if got.get("refused"):
+        return f"{name}: {got['refused']}"
     queued = sum((got.get("pending") or {}).values())
     rest = f"; {queued} queued" if queued else ""
     if got.get("released"):

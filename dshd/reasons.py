@@ -134,6 +134,7 @@ def _parked(facts: Facts, clock: Clock) -> str:
     else:
         how = _PARKS.get(by, f"by {by}")
         how = f"{how}: {str(facts['detail']).rstrip('.')}" if facts.get("detail") else how
+        how = f"because {facts['detail']} is used up" if by == "budget" and facts.get("detail") else how
     return f"Parked at {clock.when(facts['at'])} {how}{_ahead(facts)}"
 
 

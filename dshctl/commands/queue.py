@@ -78,7 +78,7 @@ def heading(session: Json, waiting: bool, now: int) -> str:
     """``api: turn 12 runs, step 4, 41 min (bash make test)``."""
     name = sentences.name_of(session)
     if session.get("parked") and waiting:
-        return f"{name}: {_parked(session['parked'], now)} (dshctl wake -s {name})"
+        return f"{name}: {_parked(session['parked'], now)} ({sentences.wake_command(session)})"
     if session.get("phase") in (None, "idle"):
         return f"{name}: idle{'' if waiting else ', nothing queued'}."
     now_doing = sentences.now_doing(session, now, ", {}")

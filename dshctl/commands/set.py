@@ -36,8 +36,18 @@ def COMMAND(cli: Cli, words: tuple[str, ...], session: str | None) -> None:
     cli.out.item({"type": "session", **changed})
     if not cli.out.quiet:
         now = dict(facts(changed, now_ms()))
-        told = [f"{name} {now.get(name) or pair_text(values[name])}" for name in values]
+        told = [f"{name} {now.get(name) or said(name, values[name])}" for name in values]
         cli.out.line(f"{sentences.name_of(changed)}: {', '.join(told)}.")
+
+
+def said(name: str, value: Any) -> str:
+    """A value as a person reads it; of a budget with its unit."""
+    from dshd import budgets
+
+    kind = next((budget.kind for budget in budgets.TABLE if budget.setting == name), None)
+    if kind is None or value is None:
+        return pair_text(value)
+    return budgets.shown(kind, value) if value else "none"
 
 
 def pair_text(value: Any) -> str:

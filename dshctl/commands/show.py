@@ -11,7 +11,7 @@ from dshctl.chat import cost_parts, tokens_text
 from dshctl.commands.ls import state_of
 from dshctl.output import one_line
 from dshctl.times import moment, now_ms
-from dshd import wire
+from dshd import budgets, wire
 
 Json = dict[str, Any]
 
@@ -75,6 +75,8 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
         session
     )
     yield "spent", ", ".join(spent)
+    for label, use in zip(("budgets", *[""] * 9), session.get("budgets") or (), strict=False):
+        yield label, budgets.used(use)
     context = session.get("context") or {}
     if context.get("used") and context.get("window"):
         yield "context", f"{tokens_text(context['used'])} of {tokens_text(context['window'])}"

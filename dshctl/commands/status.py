@@ -13,7 +13,7 @@ from dshctl.base import Cli, command
 from dshctl.commands.show import size_text
 from dshctl.output import cut, one_line, pad, width
 from dshctl.times import age, clock, now_ms, since
-from dshd import wire
+from dshd import budgets, wire
 from dshd.errors import Unreachable
 
 Json = dict[str, Any]
@@ -128,7 +128,11 @@ def _today(status: Json) -> str:
 
     today = status.get("today") or {}
     parts = [f"{tokens_text(today['tokens'])} tokens"] if today.get("tokens") else []
-    parts += cost_parts(today)
+    if today.get("limit"):
+        of = f"of {budgets.price(today['limit'], today.get('currency')).removesuffix('.00')}"
+        parts.append(f"{budgets.price(today.get('cost') or 0, today.get('currency'))} {of}")
+    else:
+        parts += cost_parts(today)
     return f"  Today {', '.join(parts)}." if parts else ""
 
 
@@ -164,12 +168,12 @@ def _need(session: Json, now: int) -> tuple[str, str, str]:
 
 def _need_parked(session: Json, need: Json, now: int) -> tuple[str, str]:
     park = session.get("parked") or {}
-    count = park.get("count") or sum((session.get("pending") or {}).values())
+    count = park.get("count") or (0 if park.get("budget") else sum((session.get("pending") or {}).values()))
     at = f" {clock(park['at'], now)}" if park.get("at") else ""
     why = sentences.park_reason(park)
     return (
-        f"parked{at}{f', {one_line(why)}' if why else ''}, {count} wait",
-        f"dshctl wake -s {sentences.name_of(session)}",
+        f"parked{at}{f', {one_line(why)}' if why else ''}{f', {count} wait' if count else ''}",
+        sentences.wake_command(session),
     )
 
 

@@ -80,6 +80,11 @@ def used(state: State, config: Any, now: Now) -> Iterator[Stop]:
         yield Stop(budget.name, limit(state, config, budget, now), amounts[budget.name], money)
 
 
+def shown(state: State, config: Any, now: Now) -> list[Json]:
+    """Those that have a limit, as `session.show` has them."""
+    return [use.to_json() for use in used(state, config, now) if use.limit]
+
+
 def limit(state: State, config: Any, budget: Budget, now: Now) -> float:
     """The limit that holds now, in the budget's unit; 0: there is none."""
     own = base(state.settings, config, budget)

@@ -126,6 +126,7 @@ def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | No
         route = routes.pop(0)
         try:
             call = run.services.models.prepare_call(route, patience=run.state.settings.get("patience"))
+            run.check_price(call)
         except ModelError as error:
             log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
             continue

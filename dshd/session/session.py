@@ -140,8 +140,8 @@ class Session(Live):
         """With its budgets: what is used of each, and the limit."""
         services, work = self.around.services, self.driver.work
         today = services.days.today(services.now())
-        uses = budget.used(self.state, services.config(), Now(work.worked if work else None, today))
-        return {**self.show(), "budgets": [use.to_json() for use in uses if use.limit]}
+        now = Now(work.worked if work else None, today)
+        return {**self.show(), "budgets": budget.shown(self.state, services.config(), now)}
 
     def message(self, id: str) -> Json:
         self.check_message(id)

@@ -306,6 +306,7 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "waited_ms": waited_ms,
         "usage": {k: usage.get(k) for k in _USAGE},
         "budget": stop(turn.budget) if turn else None,
+        "parked": parked(state) if code == 18 else None,
         "error": dict(error) if error else None,
         "retry_at": (error or {}).get("retry_at"),
         "approvals": [],

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from dshd import reasons
+from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.receipts import Receipt
 from dshd.session.state import State
@@ -102,8 +102,15 @@ def _parked(case: Case) -> Json:
     assert parked is not None
     return {
         "at": parked.at, "by": parked.who, "what": parked.by, "detail": parked.what,
-        "hint": f"dshctl wake -s {case.state.name}",
+        "hint": f"dshctl wake -s {case.state.name}", **_limit(case, parked.budget),
     }  # fmt: skip
+
+
+def _limit(case: Case, budget: Mapping[str, Any] | None) -> Json:
+    if budget is None:
+        return {}
+    add = f"dshctl wake -s {case.state.name} --add {budgets.enough(budget)}"
+    return {"detail": budgets.limit(budget), "hint": add}
 
 
 def _turn(case: Case) -> Json:
