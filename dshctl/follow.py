@@ -375,16 +375,6 @@ def _wake(result: Json) -> Iterator[str]:
         yield f"dshctl wake -s {sentences.name_of(result)}"
 
 
-def _wake(result: Json) -> Iterator[str]:
-    stop = (result.get("parked") or {}).get("budget")
-    if stop:
-        yield f"dshctl wake -s {sentences.name_of(result)} --add {stop['add']}"
-    elif result.get("message"):
-        yield f"dshctl why {result['message']}"
-    else:
-        yield f"dshctl wake -s {sentences.name_of(result)}"
-
-
 def way_out(result: Json) -> Iterator[str]:
     """The command that may help, by how it ended."""
     name = sentences.name_of(result)

@@ -35,7 +35,6 @@ class Files:
 
     def __init__(self, places: paths.Places, home: str) -> None:
         self.places = places
-        self.places = places
         self.disk: Disk = RealDisk()
         self.store = Store(self.disk, Path(places.state))
         self._home = home

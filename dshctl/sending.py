@@ -173,7 +173,6 @@ def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, ru
         ask=setting("ask", given.get("ask")),
         patience=setting("patience", given.get("patience")),
         **{name: setting(name, given.get(name)) for name in BUDGETS},
-        **{name: setting(name, given.get(name)) for name in BUDGETS},
         env=environment(cli.out.environ, given.get("env") or ()),
         terminal=cli.terminal,
     )
