@@ -26,7 +26,7 @@ from typing import Any, Final
 from dshctl import times
 from dshctl.output import cut, one_line, pad, width
 from dshctl.sentences import count, who, you
-from dshd import budgets
+from dshd import budgets, wire
 
 Json = dict[str, Any]
 
@@ -251,13 +251,16 @@ class Chat:
             return self._stopped(self._abort)
         words = budget_words(data.get("budget")) if reason == "budget" else _REASONS.get(reason, reason)
         if data.get("recovery"):
-            words += " (the daemon had died)"
+            words += f" ({_DEATHS.get(str(data.get('cause')), 'dshd ended before it could close it')})"
         return f"{words}: {one_line(str(error['message']))}" if error.get("message") else words
 
     def _stopped(self, abort: Json) -> str:
+        at = times.clock(self._abort_at, self.now())
+        if abort.get("reason") == wire.GONE:
+            return f"aborted at {at}: its client, to which it was tied, went away"
         verb = "interrupted" if abort.get("cause") == "interrupt" else "aborted"
         why = f": {one_line(str(abort['reason']))}" if abort.get("reason") else ""
-        return f"{verb} by {you(abort.get('by'))} at {times.clock(self._abort_at, self.now())}{why}"
+        return f"{verb} by {you(abort.get('by'))} at {at}{why}"
 
     def _gap(self, data: Json, time: int) -> list[str]:
         where = f", kept in {data['file']}" if data.get("file") else ""
@@ -266,6 +269,14 @@ class Chat:
             self._rule(f"lines {data.get('first')}-{data.get('last')} were damaged{where}"),
             "",
         ]
+
+    def _forked(self, data: Json, time: int) -> list[str]:
+        words = f"forked from {data.get('session')} at event {data.get('seq')}"
+        return [*self._flush_answer(), self._rule(words), ""]
+
+    def _imported(self, data: Json, time: int) -> list[str]:
+        words = f"imported {times.moment(time, self.now())} by {you(data.get('by'))}"
+        return [*self._flush_answer(), self._rule(words), ""]
 
     # Text.
 
@@ -305,9 +316,12 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "abort/requested": Chat._aborting,
     "inbox/spliced": Chat._spliced,
     "log/gap": Chat._gap,
+    "session/forked": Chat._forked,
+    "session/imported": Chat._imported,
 }
 
 _SAID: Final = {"steer": "steered", "inject": "told it", "followup": "asked", "interrupt": "interrupted"}
+_DEATHS: Final = {"import": "it was exported while it ran"}
 _REASONS: Final = {
     "error": "ended in an error",
     "max-tokens": "ran into the output limit",

@@ -387,6 +387,8 @@ def way_out(result: Json) -> Iterator[str]:
         yield f"dshctl wake -s {name} --add {result['budget']['add']}"
     elif code == exits.DAMAGED:
         yield f"dshctl show {name}"
+    elif code in (exits.BLOCKED, exits.REMOVED) and result.get("message"):
+        yield f"dshctl message {result['message']}"
     elif code in (exits.ERROR, exits.LATER, exits.INTERRUPTED):
         yield f"dshctl log -s {name}"
         yield f"dshctl retry -s {name}"

@@ -275,8 +275,9 @@ def complete(receipt: dict[str, Any], replaced: int) -> dict[str, Any]:
     return {"type": "receipt", **receipt, "replaced": (receipt.get("replaced") or 0) + replaced}
 
 
-def announce(cli: Cli, receipt: dict[str, Any]) -> None:
-    """The sentence for a terminal, and what everybody must hear: a new session, replaced bytes."""
+def announce(cli: Cli, receipt: dict[str, Any], *, keep: bool | None = None) -> None:
+    """The sentence for a terminal, and what everybody must hear: a new session, replaced bytes. ``keep``:
+    it was an interrupt, with or without that flag."""
     out = cli.out
     if receipt.get("created"):
         where = f" for {short(receipt['dir'])}" if receipt.get("dir") else ""
@@ -288,7 +289,7 @@ def announce(cli: Cli, receipt: dict[str, Any]) -> None:
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
         out.say(f"dshctl: {warning(receipt['warning'])}")
-    out.tell(sentences.receipt(receipt))
+    out.tell(sentences.receipt(receipt if keep is None else {**receipt, "verb": "interrupt", "keep": keep}))
 
 
 def say_model(cli: Cli, session: str) -> None:
@@ -331,7 +332,7 @@ def deliver(
     if given.get("dry_run"):
         return _dry_run(cli, params, bool(waits))
     receipt = complete(_sent_or_spooled(cli, params, given), replaced)
-    announce(cli, receipt)
+    announce(cli, receipt, keep=params.keep if isinstance(params, wire.InterruptParams) else None)
     cli.out.item(receipt, hold=not waits)
     if not waits:
         if not cli.out.quiet:

@@ -34,7 +34,14 @@ def name_of(thing: Json) -> str:
 def receipt(got: Json) -> str:
     """``steer     -> api, joins turn 12 at its next step, after bash make test.``"""
     here = got.get("spooled") and not got.get("name")
-    return f"{got.get('verb') or 'send':<9} -> {'this directory' if here else name_of(got)}, {_fate(got)}"
+    to = "this directory" if here else name_of(got)
+    return f"{got.get('verb') or 'send':<9} -> {to}, {_replaces(got)}{_fate(got)}"
+
+
+def _replaces(got: Json) -> str:
+    """``replaces s4h8w2c1.17; ``"""
+    old = got.get("superseded") or []
+    return f"replaces {', '.join(map(str, old))}; " if old and not got.get("duplicate") else ""
 
 
 def _fate(got: Json) -> str:
@@ -147,6 +154,14 @@ def _running(got: Json) -> bool:
     return got.get("phase") == "running"
 
 
+def _stops(got: Json) -> str:
+    """An interrupt's: the activity current at that instant ends, whatever it is."""
+    place = got.get("position") or 1
+    behind = f", {ordinal(place)} behind earlier interrupts" if place > 1 else ""
+    then = "; then the session is parked" if got.get("keep") else "; then the rest of the queue"
+    return f"stops turn {got.get('turn')} and runs next{behind}{then}."
+
+
 def _wakes(got: Json) -> bool:
     return got.get("verb") != "inject" and got.get("wake", True) is not False
 
@@ -165,6 +180,7 @@ _FATES: Final[tuple[tuple[Any, Any], ...]] = (
         lambda got: got.get("parked"),
         lambda got: f"{kept(got)}; it waits for dshctl wake.",
     ),
+    (lambda got: got.get("verb") == "interrupt" and _running(got), _stops),
     (lambda got: got.get("queue") == "next-step" and _running(got), _joins),
     (lambda got: _running(got), _next_turn),
     (
@@ -188,6 +204,8 @@ def ended(result: Json) -> str:
     name, outcome = name_of(result), result.get("outcome")
     turn = f"turn {result['turn']}" if result.get("turn") else f"message {result.get('message')}"
     error = (result.get("error") or {}).get("message")
+    if outcome in _DECIDED and result.get("by"):
+        return f"{name}: {turn} was {_DECIDED[outcome]}{decided_by(result['by'])}."
     if result.get("parked"):
         return f"{kept(result)}; {result['parked']['count']} wait."
     if outcome is None or (outcome == "completed" and result.get("exit")):
@@ -214,6 +232,24 @@ def wake_command(session: Json) -> str:
     if stop and (not stop["what"].startswith("turn_") or not park.get("count")):
         return f"dshctl wake -s {name} --add {stop['add']}"
     return f"dshctl wake -s {name}"
+
+
+_DECIDED: Final = {
+    "rejected": "rejected",
+    "superseded": "superseded",
+    "removed": "removed from the queue",
+    "cleared": "cleared from the queue",
+    "aborted": "aborted before it entered a turn",
+}
+
+
+def decided_by(by: Json | None) -> str:
+    """Who ended a message, and why: `` by content_filter: the text matches /x/``, `` by you (pts/3)``."""
+    by = by or {}
+    if by.get("by"):
+        why = f": {str(by['reason']).rstrip('.')}" if by.get("reason") else ""
+        return f" by {by['by']}{why}"
+    return f" by {you(by)}" if by and by.get("via") not in ("clock", "driver") else ""
 
 
 _STUCK: Final = {

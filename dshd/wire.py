@@ -36,6 +36,7 @@ MAX_LINE: Final = 16 * 1024 * 1024  # bytes in one line, its newline included, i
 MAX_TEXT: Final = 8 * 1024 * 1024  # bytes of UTF-8 in one message
 MAX_INLINE: Final = 1024 * 1024  # bytes of text that a request holds; more goes by `attachment.put`
 MAX_PIECE: Final = 512 * 1024  # characters in one piece of it
+GONE: Final = "the client that it was tied to is gone"  # the reason of an abort that ``tied`` asked for
 
 Queue = Literal["next-turn", "next-step", "held"]
 Verb = Literal["followup", "steer", "inject", "say"]

@@ -73,10 +73,10 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
     if state == "settled":
         return f"{turn if stop.get('turn') else _turn_of(message)} {_outcome(stop.get('outcome'))}"
     who: Json = stop["by"] if isinstance(stop.get("by"), dict) else {}
-    if state in ("superseded", "rejected") and who.get("by"):
-        return f"{state} by {who['by']}{': ' + str(who['reason']) if who.get('reason') else ''}"
+    by = sentences.decided_by(who)
+    if state in ("superseded", "rejected"):
+        return f"{state}{by if who.get('by') else ''}"
     cause = _CAUSES.get(str(stop.get("cause")))
-    by = f" by {sentences.you(who)}" if who and who.get("via") not in ("clock", "driver") else ""
     if cause:
         return f"{cause}{by}"
     return f"{_STEPS.get(state, state)}{by if state in _BY else ''}"

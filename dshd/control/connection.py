@@ -46,6 +46,7 @@ from dshd.session.loading import holding
 from dshd.session.who import Peer
 from dshd.strict import Wrong, dotted, structure
 from dshd.wire import (
+    GONE,
     MAX_LINE,
     PROTOCOL,
     AbortParams,
@@ -77,7 +78,6 @@ LOOK_S: Final = 1.0  # between looks at a client that has finished sending: is i
 LOOK_AGAIN_S: Final = 0.02  # after a message has moved on while it was being stopped
 LINGER_S: Final = 5.0  # for a refused client to finish its line and read why
 LINGER_BYTES: Final = 8 * MAX_LINE
-GONE: Final = "the client that it was tied to is gone"
 
 
 class Socket:

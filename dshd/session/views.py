@@ -282,8 +282,9 @@ _USAGE: Final = ("input", "cached", "output", "reasoning", "cost", "currency")
 
 
 def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
-           outcome: str | None = None, waited_ms: int = 0) -> dict[str, Any]:  # fmt: skip
-    """How a message (or, without one, the session's newest turn) ended."""
+           outcome: str | None = None, waited_ms: int = 0, by: Any = None) -> dict[str, Any]:  # fmt: skip
+    """How a message (or, without one, the session's newest turn) ended. ``by``: who ended it before a
+    turn could."""
     word = outcome or (turn.reason if turn else None)
     code = exit if exit is not None else exit_of(word, turn.error if turn else None)
     error = turn.error if turn else None
@@ -311,6 +312,7 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "retry_at": (error or {}).get("retry_at"),
         "approvals": [],
         "unknown": [dict(u) for u in turn.unknown] if turn else [],
+        "by": dict(by) if isinstance(by, Mapping) else None,
     }
 
 
@@ -331,7 +333,8 @@ def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
             return None
         return result(state, message=id, turn=turn, outcome=found.outcome, waited_ms=waited_ms)
     if found.ended:
-        return result(state, message=id, turn=None, outcome=found.state, waited_ms=waited_ms)
+        by = found.way[-1].by if found.way else None
+        return result(state, message=id, turn=None, outcome=found.state, waited_ms=waited_ms, by=by)
     return None
 
 

@@ -155,6 +155,7 @@ async def test_a_rejected_message_spends_no_model_call_and_its_turn_ends_blocked
         result = await settled(session, sent["message"])
         await quiet(world, session)
         assert (result["outcome"], result["exit"]) == ("rejected", 11)
+        assert result["by"]["reason"] == "no"
         assert boundaries(world, session) == ["turn/start", "step/rejected no", "turn/end blocked"]
         assert not world.requests
         rejected = next(e.data for e in world.events(session) if e.type == "step/rejected")

@@ -168,7 +168,7 @@ RESULT: Json = {
     "outcome": "completed", "text": "All 214 tests pass.", "model": "fast", "rehearsal": False, "steps": 4,
     "tools": 3, "started_at": 0, "ended_at": 0, "waited_ms": 0,
     "usage": {"input": 0, "cached": 0, "output": 0, "reasoning": 0, "cost": None, "currency": None},
-    "error": None, "retry_at": None, "approvals": [], "unknown": [],
+    "error": None, "retry_at": None, "approvals": [], "unknown": [], "by": None,
 }  # fmt: skip
 SESSION: Json = {
     "type": "session", "id": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dshctl.chat import Chat, call_line, tokens_text
+from dshd import wire
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import Drop, Fake, Hang
 
@@ -149,6 +150,13 @@ def test_an_interrupt_is_not_called_an_abort() -> None:
     assert "interrupted by you (pts/3) at 11:29: look first, " in log.lines()[-2]
 
 
+def test_an_abort_because_its_client_went_is_not_called_yours() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("abort/requested", turn=12, by=YOU, cause="abort", reason=wire.GONE)
+    log.add("turn/end", turn=12, reason="aborted")
+    assert "-- aborted at 11:29: its client, to which it was tied, went away, " in log.lines()[-2]
+
+
 def test_an_error_and_a_crash_are_said() -> None:
     log = Log().add("turn/start", turn=12).said("followup", "x")
     log.add("turn/end", turn=12, reason="error", error={"code": "AUTH", "message": "the key is refused"})
@@ -159,7 +167,7 @@ def test_an_error_and_a_crash_are_said() -> None:
         .said("followup", "x")
         .add("turn/end", turn=12, reason="interrupted", recovery=True)
     )
-    assert log.lines()[-2].startswith("-- interrupted (the daemon had died), 2 s --")
+    assert log.lines()[-2].startswith("-- interrupted (dshd ended before it could close it), 2 s --")
 
 
 def test_a_turn_that_only_rejected_is_shown() -> None:

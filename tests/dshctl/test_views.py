@@ -346,6 +346,23 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
             "inject    -> api, kept, but api is parked (abort); it waits for dshctl wake.",
         ),
         ({"name": None, "phase": "idle", "turn": None}, "steer     -> s4h8w2c1, starts now."),
+        (
+            {"verb": "interrupt", "queue": "next-turn", "position": 1},
+            "interrupt -> api, stops turn 12 and runs next; then the rest of the queue.",
+        ),
+        (
+            {"verb": "interrupt", "queue": "next-turn", "position": 2, "keep": True},
+            "interrupt -> api, stops turn 12 and runs next, 2nd behind earlier interrupts; then the session is"
+            " parked.",
+        ),
+        (
+            {"verb": "interrupt", "queue": "next-turn", "phase": "idle", "turn": 13},
+            "interrupt -> api, starts now (turn 13).",
+        ),
+        (
+            {"verb": "followup", "queue": "next-turn", "position": 2, "superseded": ["s.1", "s.2"]},
+            "followup  -> api, replaces s.1, s.2; 2nd in the queue; turn 12 runs.",
+        ),
     ],
 )
 def test_receipts_in_a_sentence(changes: Json, sentence: str) -> None:
@@ -444,6 +461,35 @@ def test_answers_exit_as_their_turn_ended(dshctl: Dshctl, fake: Fake) -> None:
     ran = dshctl("answer", "-q")
     assert (ran.code, ran.out) == (75, "")
     assert ran.err == "dshctl: api: turn 12 ended in an error: 429 from the provider.\n"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "by", "says"),
+    [
+        ("rejected", {"by": "filter", "reason": "it matches /x/."}, "rejected by filter: it matches /x/."),
+        ("superseded", {"by": "s4h8w2c1.18"}, "superseded by s4h8w2c1.18."),
+        ("removed", {"kind": "user", "tty": "pts/3"}, "removed from the queue by you (pts/3)."),
+        ("cleared", {"kind": "user"}, "cleared from the queue by you."),
+        ("aborted", {"kind": "system", "via": "driver"}, "aborted before it entered a turn."),
+    ],
+)
+def test_who_ended_a_message_and_why_is_said_with_a_command(
+    dshctl: Dshctl, fake: Fake, outcome: str, by: Json, says: str
+) -> None:
+    exit = {"rejected": 11, "aborted": 12}.get(outcome, 17)
+    result = {**RESULT, "turn": None, "text": None, "outcome": outcome, "exit": exit, "by": by}
+    fake.answers |= {"session.send": RECEIPT, "session.wait": {"type": "waited", "results": [result]}}
+    ran = dshctl("followup", "--wait", "x")
+    assert f"dshctl: api: message s4h8w2c1.17 was {says}" in " ".join(ran.err.split())
+    assert ("dshctl message s4h8w2c1.17" in ran.err) is (outcome != "aborted")
+
+
+def test_an_interrupt_on_a_terminal_says_what_will_happen(dshctl: Dshctl, fake: Fake) -> None:
+    receipt = {**RECEIPT, "verb": "followup", "queue": "next-turn", "position": 1}
+    fake.answers["session.interrupt"] = receipt
+    ran = dshctl("interrupt", "x", tty=True)
+    assert ran.err == "interrupt -> api, stops turn 12 and runs next; then the rest of the queue.\n"
+    assert dshctl("interrupt", "x", "--json").last == receipt
 
 
 def test_a_key_is_read_unseen_and_kept_0600(dshctl: Dshctl) -> None:
