@@ -98,7 +98,9 @@ def _close_calls(s: Scratch, ending: Ending) -> None:
 
 def _missing_result(call: CallState, ending: Ending) -> dict[str, Any]:
     text, code = _SENTENCES[ending.recovery, call.started]
-    said = text.format(cause=_CAUSES.get(ending.cause or ending.reason, "the turn ended"))
+    otherwise = "the daemon stopped" if ending.recovery else "the turn ended"
+    cause = _CAUSES.get(ending.cause or ending.reason, otherwise)
+    said = text.format(cause=cause, why=cause[:1].upper() + cause[1:])
     error = {"code": code, "what": what_of(call)} if code == "OUTCOME_UNKNOWN" else {"code": code}
     return {"content": [text_block(said)], "is_error": True, "error": error}
 
@@ -107,10 +109,10 @@ _SENTENCES: Final = {
     (False, False): ("Skipped: {cause} before this call started. Safe to repeat.", "SKIPPED"),
     (False, True): ("Stopped: {cause} while this call ran. Check what it did before repeating.", "STOPPED"),
     (True, False): (
-        "Not started; safe to repeat. (The daemon stopped before this call began.)", "NOT_STARTED"
+        "Not started; safe to repeat. ({why} before this call began.)", "NOT_STARTED"
     ),
     (True, True): (
-        "Started, outcome unknown; check before repeating. (The daemon stopped while this call ran.)",
+        "Started, outcome unknown; check before repeating. ({why} while this call ran.)",
         "OUTCOME_UNKNOWN",
     ),
 }  # fmt: skip
@@ -120,6 +122,7 @@ _CAUSES: Final = {
     "shutdown": "the daemon was stopped",
     "error": "the turn failed",
     "turn_time": "the turn's time was used up",
+    "import": "the session was exported",
 }
 
 
@@ -195,15 +198,18 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
     return data
 
 
-def recover(s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool) -> None:
-    """Close what a crash left open: `aborted` if that had been asked for, else `interrupted`."""
+def recover(
+    s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool, cause: str = "crash"
+) -> None:
+    """Close what a crash (or, ``cause`` import, an export) left open: `aborted` if that had been asked for,
+    else `interrupted`."""
     turn = s.state.turn
     if turn is None:
         return
     abort = turn.abort
     ending = Ending(
         reason="aborted" if abort else "interrupted",
-        cause=abort.cause if abort else "crash",
+        cause=abort.cause if abort else cause,
         recovery=True,
         partial=partial,
         resume=continue_interrupted and abort is None and s.state.crashes + 1 < 3,

@@ -131,6 +131,11 @@ class Listing:
 
     # --- keeping up
 
+    def came(self, state: State, size: int) -> None:
+        """It was made by others, and is on disk; not loaded yet."""
+        self._listed.add(state.id)
+        self._views.put(views.session(state, size=size))
+
     def left(self, session: Session) -> None:
         """It leaves memory."""
         self._views.put({**session.show(), "id": session.id})

@@ -6,6 +6,7 @@ is decided when nobody else decides such things (`Naming.alone`), and then the s
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Damaged, NotFound
+from dshd.errors import Conflict, Damaged, DshError, NotFound
 from dshd.log.reader import read_header
 from dshd.log.store import Store
 from dshd.session import environment, packing, transfer
@@ -33,6 +34,7 @@ from dshd.session.state import State
 from dshd.session.transfer import Made
 from dshd.session.who import Peer
 
+log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 AT_ONCE: Final = 2  # copies that are made at the same time
@@ -169,11 +171,21 @@ class Porter:
             async with self._naming.alone:
                 s = last(await self._listing.rows())
                 await self._hops.write(lambda: self._put(made, token, s))
-                session = await self._loader.get(made.id)
-            await session.start()
+                self._listing.came(s.state, made.file.size)
+                session = await self._opened(made.id)
+            if session is not None:
+                await session.start()
             return s.state
         finally:
             made.close()
+
+    async def _opened(self, id: str) -> Session | None:
+        """It is on disk, whatever comes of this: who asks for it next is told what is wrong."""
+        try:
+            return await self._loader.get(id)
+        except DshError as error:
+            log.warning("session %s was made, and not opened: %s", id, error)
+            return None
 
     def _put(self, made: Made, token: str, s: Scratch) -> None:
         made.finish(s.lines)

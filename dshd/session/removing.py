@@ -30,8 +30,7 @@ Json = dict[str, Any]
 
 FIRST_LOOK_S: Final = 60.0  # after the start: a clock that is wrong at boot has been set by then
 LOOK_S: Final = 3600.0
-LAST_S: Final = 10.0  # for what was stopped to end
-TRIES: Final = 5  # who is given new work faster than it is taken away stays
+LAST_S: Final = 15.0  # for what was stopped to end, and what was asked to be written
 
 
 class Remover:
@@ -126,18 +125,26 @@ class Remover:
 
 async def _quiet(session: Session, force: bool, peer: Peer) -> None:
     """Returns, in the same step, when nothing runs or waits, or nothing can be known of it."""
-    for _ in range(TRIES):
-        if session.gone:
-            raise NotFound(f"session {session.name} was removed.", hint="dshctl ls")
-        if session.at_rest or (not session.usable and session.activity.phase == "idle"):
-            return
-        if session.usable and _is_busy(session):
-            if not force:
+    with trio.move_on_after(LAST_S):
+        while not (session.at_rest or (_is_idle(session) and not session.usable)):
+            if session.gone:
+                raise NotFound(f"session {session.name} was removed.", hint="dshctl ls")
+            if not (session.usable and _is_busy(session)):
+                await _a_change(session)
+            elif not force:
                 raise _refusal(session)
-            if not await _cleared(session, peer):
+            elif not await _cleared(session, peer):
                 return
-        await _drained(session)
-    raise _refusal(session)
+        return
+    raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
+                  outcome="not-written")  # fmt: skip
+
+
+async def _a_change(session: Session) -> None:
+    if session.keeper is not None and session.keeper.busy:
+        await session.keeper.finish()
+    else:
+        await session.next_change()
 
 
 async def _cleared(session: Session, peer: Peer) -> bool:
@@ -157,6 +164,10 @@ def _refusal(session: Session) -> Conflict:
                     hint=f"dshctl rm --force {session.name}", outcome="not-written")  # fmt: skip
 
 
+def _is_idle(session: Session) -> bool:
+    return session.activity.phase == "idle"
+
+
 def _is_busy(session: Session) -> bool:
     return session.state.turn is not None or session.state.pending > 0
 
@@ -166,11 +177,3 @@ def _why(session: Session) -> str:
     runs = f"runs turn {turn.number}" if turn is not None else ""
     holds = f"holds {pending} message{'s' if pending != 1 else ''}" if pending else ""
     return " and ".join(filter(None, (runs, holds))) or "is busy"
-
-
-async def _drained(session: Session) -> None:
-    with trio.move_on_after(LAST_S):
-        await session.drain()
-        return
-    raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
-                  outcome="not-written")  # fmt: skip

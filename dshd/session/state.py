@@ -24,7 +24,7 @@ from dshd.session import gap as gaps
 from dshd.session.events import QUEUES, Message, Queue, block_bytes
 from dshd.session.inbox import Queues
 from dshd.session.layer import Rows, Table
-from dshd.session.receipts import IllegalTransition, Receipt, first_receipt
+from dshd.session.receipts import Receipt, first_receipt
 from dshd.session.surface import Entry
 from dshd.session.turns import (
     Abort,
@@ -218,8 +218,7 @@ def apply(state: State, event: Event) -> None:
     try:
         for fitted in gaps.fit(state, event) if state.gap else (event,):
             _apply(state, fitted)
-    except (KeyError, TypeError, IndexError, IllegalTransition, inbox.IllegalSplice,
-            surface.IllegalReplace) as error:  # fmt: skip
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # whatever stands in a log
         if not state.gap:
             raise Nonsense(f"seq {event.seq} ({event.type}): {error}") from error
     last = event.data["last"] if event.type == "log/gap" else event.seq

@@ -198,7 +198,7 @@ def import_batch(
     s = Scratch(made.state, now, made.synced)
     repaired, doubted = s.state.repaired, s.state.doubted
     s.emit("session/opened", {"boot": boot, "version": version, "found": made.loaded.found})
-    closing.recover(s, made.loaded.partial, False)
+    closing.recover(s, made.loaded.partial, False, "import")
     if repaired:
         queueing.hold_doubted(s, doubted)
     if settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from collections.abc import Iterable
@@ -297,7 +298,7 @@ async def test_what_was_exported_while_a_turn_ran_is_parked_with_its_turn_closed
         assert (answer["session"], answer["turn"], answer["pending"]) == (session.id, 3, 2)
         came = await elsewhere.registry.get(session.id)
         ended = came.state.turns[3]
-        assert (ended.reason, ended.cause) == ("interrupted", "crash")
+        assert (ended.reason, ended.cause) == ("interrupted", "import")
         results = [e for e in elsewhere.events(came) if e.type == "tool/result" and e.data["turn"] == 3]
         assert len(results) == 2
         assert came.state.parked is not None
@@ -592,25 +593,25 @@ async def test_a_power_cut_while_one_is_imported_or_forked_leaves_the_whole_park
                 check_log(after.events(found), quiet=True)
 
 
-@pytest.mark.parametrize("call_name", ["create", "write", "fsync", "fdatasync", "rename", "mkdir"])
-async def test_a_disk_that_fails_leaves_no_half_of_a_session(call_name: str) -> None:
-    import errno
-
+@pytest.mark.parametrize("name", ["create", "write", "fsync", "fdatasync", "rename", "mkdir"])
+async def test_a_disk_that_fails_leaves_no_half_of_a_session(name: str) -> None:
     world = World()
     async with world.run():
         session = await world.session()
         await talk(world, session)
         data = await export(world, session)
-        disk = world.disk
+        disk, failed = world.disk, 0
         assert isinstance(disk, MemoryDisk)
         for skip in range(4):
-            disk.fail(call_name, errno.ENOSPC, path="/.new-", skip=skip)
             for make in (lambda: fork(world, session), lambda: take(world, data, as_new=True)):
-                with_error = 0
+                disk.fail(name, errno.ENOSPC, skip=skip)
                 try:
                     await make()
                 except DshError:
-                    with_error += 1
+                    failed += 1
+                disk.heal()
         names = disk.listdir(world.store.sessions)
+        assert failed > 0
         assert [name for name in names if name.startswith(".")] == []
         assert {row.id for row in await world.registry.rows()} == set(names)
+        assert all(row.state != "damaged" for row in await world.registry.rows())
