@@ -133,13 +133,23 @@ def rate(stop: Mapping[str, Any]) -> str:
 
 def used(stop: Mapping[str, Any]) -> str:
     """``turn cost $5.02 of $5.00``: how far it got."""
-    budget = NAMED.get(str(stop["what"]))
-    if budget is None:
-        return limit(stop)
-    spent, most = (shown(budget.kind, stop[name], stop.get("currency")) for name in ("spent", "limit"))
-    if budget.kind not in ("cost", "time"):
+    name, spent, most = _parts(stop)
+    return f"{name} {spent} of {most}"
+
+
+def fraction(stop: Mapping[str, Any]) -> str:
+    """``turn cost $5.02/$5.00``: the same, in a list."""
+    name, spent, most = _parts(stop)
+    return f"{name} {spent}/{most}"
+
+
+def _parts(stop: Mapping[str, Any]) -> tuple[str, str, str]:
+    what = str(stop["what"])
+    kind = NAMED[what].kind if what in NAMED else ""
+    spent, most = (shown(kind, stop[name], stop.get("currency")) for name in ("spent", "limit"))
+    if kind not in ("cost", "time"):
         spent, most = spent.rpartition(" ")[0], most.rpartition(" ")[0]
-    return f"{budget.of} {budget.kind} {spent} of {most}"
+    return what.replace("_", " "), spent, most
 
 
 # --- more ------------------------------------------------------------------------------------------

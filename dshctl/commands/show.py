@@ -76,7 +76,7 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     )
     yield "spent", ", ".join(spent)
     for label, use in zip(("budgets", *[""] * 9), session.get("budgets") or (), strict=False):
-        yield label, budgets.used(use)
+        yield label, budgets.fraction(use)
     context = session.get("context") or {}
     if context.get("used") and context.get("window"):
         yield "context", f"{tokens_text(context['used'])} of {tokens_text(context['window'])}"

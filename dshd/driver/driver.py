@@ -173,9 +173,9 @@ class Driver:
                         return None
 
     def _stops(self, state: State) -> budget.Stop | None:
-        services = self._services
-        now = budget.Now(today=services.days.today(services.now()))
-        return budget.stops(state, services.config(), now)
+        services, config = self._services, self._services.config()
+        now = budget.Now(today=services.days.counted(config, services.now()))
+        return budget.stops(state, config, now)
 
     async def _guarded(self, run: Run) -> Ending | None:
         """The work in its scope, with every failure turned into the way the turn ends."""

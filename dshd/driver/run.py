@@ -97,7 +97,8 @@ class Run:
     @property
     def now(self) -> budget.Now:
         """What counts to budgets and isn't in the log."""
-        return budget.Now(self.work.worked, self.services.days.today(self.services.now()))
+        services = self.services
+        return budget.Now(self.work.worked, services.days.counted(services.config(), services.now()))
 
     def stops(self, state: State) -> budget.Stop | None:
         """The budget that keeps the turn from going on."""

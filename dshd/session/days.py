@@ -88,8 +88,12 @@ class Days:
 
     async def known(self, config: Any) -> None:
         """Wait until the sum is complete, if there is a limit that it counts to."""
-        if config.budget.day_cost or config.policy.day_cost:
+        if _is_limited(config):
             await self._all.wait()
+
+    def counted(self, config: Any, now: int) -> Usage:
+        """`today`, if there is a limit that it counts to."""
+        return self.today(now) if _is_limited(config) else {}
 
     # --- what is kept
 
@@ -120,6 +124,10 @@ class Days:
                 del self._of[id]
         self._deleted &= self._of.keys()
         self._at = {quarter: by for quarter, by in self._at.items() if by}
+
+
+def _is_limited(config: Any) -> bool:
+    return bool(config.budget.day_cost or config.policy.day_cost)
 
 
 # --- as JSON -----------------------------------------------------------------------------------------

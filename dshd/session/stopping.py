@@ -97,7 +97,7 @@ async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:
     services = session.around.services
     config, was = services.config(), views.parked(session.state)
     await services.days.known(config)
-    now = Now(today=services.days.today(services.now()))
+    now = Now(today=services.days.counted(config, services.now()))
     if p.add:
         await ledger.propose(lambda s: raising.decide(s, p.add, by, config, now))
         return woken(session, released=[], unparked=was)

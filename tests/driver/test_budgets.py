@@ -396,6 +396,24 @@ async def test_a_raised_turn_counts_on_and_the_next_one_anew() -> None:
         await quiet(w, session)
 
 
+async def test_a_turn_that_a_stop_interrupted_counts_on() -> None:
+    async with world(turn_steps=3).run() as w:
+        session = await w.session()
+        w.script = [call("quick"), call("gate")]
+        sent = await followup(session, "work")
+        await w.gate.began.wait()
+        session.driver.stop_at_boundary()
+        w.gate.opened.set()
+        await until(session, lambda: session.state.turn is None)
+    async with crash(w, Everything()).run() as w:
+        session = await w.again(session)
+        w.script = [call("quick"), say("never")]
+        result = await settled(session, sent["message"])
+        assert (result["turn"], result["exit"], result["steps"]) == (2, 15, 1)
+        assert stop(session)["spent"] == 3
+        assert stop(session)["what"] == "turn_steps"
+
+
 async def test_a_retry_counts_anew() -> None:
     async with world(turn_steps=2).run() as w:
         session = await w.session()
