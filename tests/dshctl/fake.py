@@ -175,7 +175,8 @@ SESSION: Json = {
     "title": "Fix the flaky login tests", "state": "running", "phase": "running", "turn": 12, "step": 4,
     "doing": "bash: make test", "since_at": 0, "pending": {"next-turn": 2, "next-step": 1, "held": 1},
     "parked": None, "needs": [], "model": "fast", "mode": "workspace", "net": False, "ask": "wait",
-    "implicit": True, "key": None, "cost": None, "tokens": 118000, "bytes": 412690,
+    "implicit": True, "run": False, "parent": None, "key": None, "cost": None, "tokens": 118000,
+    "bytes": 412690,
     "created_at": 0, "active_at": 0,
 }  # fmt: skip
 

@@ -61,6 +61,16 @@ MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
     "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
 }  # fmt: skip
+FORKED: Json = {
+    "type": "forked", "exit": 0, "session": "s4h8w2c2", "name": "api-2", "dir": "/home/you/src/api",
+    "parent": "s4h8w2c1", "parent_name": "api", "seq": 389, "turn": 11, "runs": 12,
+}  # fmt: skip
+EXPORTED: Json = {"type": "exported", "exit": 0, "session": "s4h8w2c1", "name": "api", "bytes": 5}
+IMPORTED: Json = {
+    "type": "imported", "exit": 0, "session": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",
+    "dir_exists": True, "original": "s4h8w2c1", "original_name": "api", "closed": False, "turn": 12,
+    "pending": 3, "mode": "workspace", "repaired": False, "lost": 0,
+}  # fmt: skip
 UNDONE: Json = {
     "type": "undone", "exit": 0, "session": "s4h8w2c1", "name": "api", "cause": "clear", "at": 0, "by": {},
     "messages": [message()],
@@ -89,6 +99,8 @@ ANSWERS: Json = {
     "session.show": SESSION, "session.set": SESSION, "session.rename": SESSION, "session.close": SESSION,
     "session.reopen": SESSION, "session.abort": ABORTED, "session.wake": WOKEN,
     "session.delete": {"type": "removed", "exit": 0, "session": "s4h8w2c1", "name": "api"},
+    "session.fork": FORKED, "session.export": EXPORTED, "session.import": IMPORTED,
+    "attachment.put": {"type": "attachment", "upload": "u1", "bytes": 5},
     "session.fsck": {"type": "fsck", "exit": 0, "sessions": [FSCK]},
     "queue.ls": QUEUE, "queue.show": message(), "queue.edit": message(), "queue.first": QUEUE,
     "queue.last": QUEUE, "queue.promote": QUEUE, "queue.demote": QUEUE, "queue.rm": QUEUE,
@@ -104,7 +116,9 @@ EVERY = [
     ("followup --follow x", ["receipt", "result"]), ("run x", ["receipt", "result"]), ("wait", ["result"]),
     ("wait s4h8w2c1.17", ["result"]), ("answer", ["result"]), ("new", ["session"]), ("ls", ["session"]),
     ("show", ["session"]), ("set net=on", ["session"]), ("rename api", ["session"]), ("close", ["session"]),
-    ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("abort", ["aborted"]), ("wake", ["woken"]),
+    ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("fork", ["forked"]),
+    ("export -o /dev/null api", ["exported"]), ("import /etc/hostname", ["imported"]),
+    ("abort", ["aborted"]), ("wake", ["woken"]),
     ("retry", ["retrying"]), ("retry s4h8w2c1.17 --wait", ["retrying", "result"]),
     ("followup --key k --retry x", ["receipt"]), ("wake s4h8w2c1.17", ["woken"]),
     ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),
