@@ -87,7 +87,7 @@ class Pool:
 
     def reap(self) -> None:
         """Wait for those of our children that we have inherited, so that no zombie of them is left."""
-        for pid, process in self._strays().items():
+        for pid, process in self._inherited().items():
             if process.state == "Z":
                 reaped(pid)
 
@@ -168,22 +168,22 @@ class Pool:
             await trio.sleep(0.01)
 
     def _strays(self) -> dict[int, tree.Process]:
-        """Those of our children that came from a spawner. What we start ourselves has our session and what
-        was there before us is older; to process 1 of a container comes who is an orphan in it, too, so
-        there only what is branded counts."""
-        me, session = os.getpid(), os.getsid(0)
-        ours = {
+        """Those of our children that came from a spawner. What was there before us is older; and to process
+        1 of a container comes whoever is an orphan in it, so there only what is branded counts."""
+        found = {pid: child for pid, child in self._inherited().items() if child.start >= self._since}
+        if found and os.getpid() == 1:
+            carriers = tree.branded()
+            return {pid: child for pid, child in found.items() if pid in carriers}
+        return found
+
+    def _inherited(self) -> dict[int, tree.Process]:
+        """Our children that we didn't start: those have our session, but for the spawner."""
+        me, session, known = os.getpid(), os.getsid(0), self.handle.pid
+        return {
             pid: process
             for pid, process in tree.processes().items()
-            if process.parent == me
-            and pid != self.handle.pid
-            and process.session != session
-            and process.start >= self._since
+            if process.parent == me and process.session != session and pid != known
         }
-        if me == 1:
-            carriers = tree.branded()
-            return {pid: process for pid, process in ours.items() if pid in carriers}
-        return ours
 
     def _drop(self) -> None:
         self._asked = 0

@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,15 @@ def below(pid: int) -> dict[str, list[int]]:
     return found
 
 
+def zombies_below(root: int) -> list[int]:
+    """Zombies among all processes that have ``root`` as an ancestor."""
+    return [
+        pid
+        for pid, process in proc.processes().items()
+        if process.state == "Z" and root in proc.ancestors(pid) and name_of(pid) != ""
+    ]
+
+
 def words_of(pid: int) -> list[str]:
     """Its command line."""
     try:
@@ -126,9 +135,10 @@ trio.run(main)
 class Daemon:
     """A process of its own that runs commands through a spawner it forked, until it is killed."""
 
-    def __init__(self, tree: Tree, *commands: str, before: str = "") -> None:
+    def __init__(self, tree: Tree, *commands: str, before: str = "", within: Sequence[str] = ()) -> None:
+        """``before``: shell code that runs first, in the same process; ``within``: a command to run it by."""
         argv = [sys.executable, "-c", DAEMON, str(tree.cwd), PATH, tree.mark, *commands]
-        argv = ["bash", "-c", f'{before} exec "$@"', "daemon", *argv]
+        argv = [*within, "bash", "-c", f'{before} exec "$@"', "daemon", *argv]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE)
 
     @property
@@ -166,5 +176,6 @@ class Daemon:
         self.process.wait()
 
     def close(self) -> None:
+        proc.kill_below(self.pid)
         self.process.kill()
         self.process.communicate()

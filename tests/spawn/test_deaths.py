@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from dshd.spawn import kernel
 from dshd.spawn import tree as proc
 from dshd.spawn.client import Spawner, SpawnFailed, completed, is_alive, kill_orphans
-from tests.spawn.helpers import NAMELESS, Daemon, Tree, below, gone, name_of, until
+from tests.spawn.helpers import NAMELESS, Daemon, Tree, below, gone, name_of, until, words_of, zombies_below
 
 STUBBORN = (
     NAMELESS + "trap '' TERM; (trap '' TERM; setsid bash -c \"trap '' TERM; while :; do sleep 0.1; done\" &);"
@@ -84,7 +86,7 @@ async def test_a_living_daemon_ends_what_killed_helpers_left_before_it_says_so(
     said = {await daemon.line(), await daemon.line()}
     assert tree.alive() == set()
     assert said == {"SpawnerLost the process that watches over tools died; what it ran was ended"}
-    await until(lambda: zombies(daemon.pid) == [], 3)
+    await until(lambda: not zombies_below(daemon.pid), 3)
     assert await daemon.cancel() == "cancelled []"
 
 
@@ -101,8 +103,32 @@ async def test_a_living_daemon_whose_helpers_were_killed_leaves_other_processes_
         assert len(bystanders) == 2
         assert all(map(is_alive, bystanders))
     finally:
-        proc.kill_below(daemon.pid)
         daemon.close()
+
+
+async def test_process_1_of_a_container_waits_for_everybody_and_ends_only_its_own(tree: Tree) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    mounts = ["--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    container = ["bwrap", *mounts, "--unshare-pid", "--as-pid-1"]
+    stranger = "(setsid bash -c 'sleep 0.5; exec -a stranger sleep 30' >/dev/null 2>&1 &);"
+    daemon = Daemon(tree, f"{NAMELESS} sleep 1000", before=stranger, within=container)
+    try:
+        await tree.started(2)
+        await until(lambda: bool(strangers(daemon)))
+        daemon.send(signal.SIGKILL)
+        await daemon.line()
+        assert tree.alive() == set()
+        assert strangers(daemon)
+        kernel.send(strangers(daemon), signal.SIGKILL)
+        await until(lambda: not strangers(daemon), 3)
+        await until(lambda: not zombies_below(daemon.pid), 3)
+    finally:
+        daemon.close()
+
+
+def strangers(daemon: Daemon) -> list[int]:
+    return [pid for pid in proc.descendants(daemon.pid) if words_of(pid)[0] == "stranger"]
 
 
 async def test_a_cancel_while_all_helpers_are_stopped_ends_everything_before_it_goes_on(
@@ -130,10 +156,6 @@ def test_who_could_not_be_ended_is_not_said_to_have_been() -> None:
     with pytest.raises(SpawnFailed, match="not all that it ran could be ended") as failed:
         completed(({"done": done}, []), None)
     assert failed.value.survivors == [4711]
-
-
-def zombies(parent: int) -> list[int]:
-    return [p for p, found in proc.processes().items() if found.parent == parent and found.state == "Z"]
 
 
 async def test_what_this_daemon_runs_is_no_orphan(spawner: Spawner, tmp_path: Path) -> None:

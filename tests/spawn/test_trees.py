@@ -10,7 +10,7 @@ import trio
 
 from dshd.spawn import tree as proc
 from dshd.spawn.pool import MOST_IDLE
-from tests.spawn.helpers import NAMELESS, Tree, below, name_of, until
+from tests.spawn.helpers import NAMELESS, Tree, below, until, zombies_below
 
 IGNORES_TERM = "trap '' TERM HUP INT; while :; do sleep 0.05; done"
 WAYS_OUT = {
@@ -164,15 +164,6 @@ async def test_no_zombies_are_left(tree: Tree) -> None:
     for _ in range(5):
         await tree.sh("for i in $(seq 20); do (sleep 0.001 &) ; done; sleep 0.01")
     await until(lambda: not zombies_below(tree.spawner.pid), 5)
-
-
-def zombies_below(root: int) -> list[int]:
-    """Zombies among all processes that have ``root`` as an ancestor."""
-    return [
-        pid
-        for pid, process in proc.processes().items()
-        if process.state == "Z" and root in proc.ancestors(pid) and name_of(pid) != ""
-    ]
 
 
 async def test_an_idle_spawner_keeps_one_spare_and_nothing_else(tree: Tree) -> None:
