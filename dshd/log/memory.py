@@ -14,8 +14,9 @@ instant can be crashed in many ways. Without a random survivor all of it is dete
 
 Faults are scripted: `fail` (the nth call of a kind, on some path, with an errno), `short_write`,
 `capacity` (bytes; beyond it writes fall short, then fail with ENOSPC) and `max_files` (inodes).
-``counts`` counts calls by name; ``trace`` lists them if it is set to a list. ``before`` is called
-before each call that changes something and may raise, to crash at that very point.
+``counts`` counts calls by name, ``struck`` those that were made to fail; ``trace`` lists them if it is
+set to a list. ``before`` is called before each call that changes something and may raise, to crash at
+that very point.
 
 Single-threaded, and never blocks: `dshd.log.writer.hop` runs its calls in place and awaits `pause`
 before, one checkpoint unless a test replaces it (by an event's ``wait``: a disk that stalls).
@@ -224,6 +225,7 @@ class _MemoryCalls:
         self.capacity: int | None = None
         self.max_files: int | None = None
         self.counts: Counter[str] = Counter()
+        self.struck: Counter[str] = Counter()
         self.trace: list[tuple[str, str]] | None = None
         self.before: Callable[[str, str], None] | None = None
 
@@ -238,6 +240,8 @@ class _MemoryCalls:
             self.before(call, path)
         struck = [fault for fault in self.faults if fault.strikes(call, path)]
         self.faults = [fault for fault in self.faults if fault.times]
+        if struck:
+            self.struck[call if struck[0].take is None else "short write"] += 1
         if struck and struck[0].take is None:
             self._struck(call, path, struck[0].error)
         return struck[0].take if struck else None
@@ -260,6 +264,7 @@ class _MemoryCalls:
     def _room(self, path: str, wanted: int) -> int:
         free = wanted if self.capacity is None else min(wanted, self.capacity - self.used())
         if free <= 0 < wanted:
+            self.struck["no room"] += 1
             raise _error(errno.ENOSPC, path)
         return free
 

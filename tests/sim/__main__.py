@@ -1,6 +1,7 @@
 """Running the simulator by hand.
 
 python -m tests.sim --minutes 10 --jobs 2     play histories; the first failure is shrunk and printed
+python -m tests.sim --minutes 1 --coverage    ... and what they have reached
 python -m tests.sim --seed 536                play one again, with a trace
 python -m tests.sim --bugs                    after how many histories each planted bug is found
 """
@@ -23,7 +24,7 @@ def main() -> int:
         return bugs.report(args.bug, args.most)
     if args.seed is not None:
         return replay(args.seed, args.branch, shrunk=args.shrink)
-    return run(args.minutes * 60, args.jobs, args.start)
+    return run(args.minutes * 60, args.jobs, args.start, coverage=args.coverage)
 
 
 def _arguments() -> argparse.Namespace:
@@ -35,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="play this one, with a trace")
     parser.add_argument("--branch", type=int, help="with --seed: only this branch of it, by its number")
     parser.add_argument("--shrink", action="store_true", help="with --seed: the smallest that fails so")
+    parser.add_argument("--coverage", action="store_true", help="tell what was reached, and what never")
     parser.add_argument("--bugs", action="store_true")
     parser.add_argument("--bug", help="with --bugs: only this one")
     parser.add_argument("--most", type=int, default=20_000, help="with --bugs: give up after so many")

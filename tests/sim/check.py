@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ from dshd.log.codec import BadLine, Event
 from dshd.log.memory import _File
 from dshd.model.request import ModelRequest, ToolSpec
 from dshd.session import state as fold
+from dshd.session.events import file_name
 from dshd.session.layer import Rows, Table
 from dshd.session.session import Session
 from dshd.session.state import State
@@ -53,8 +55,11 @@ def opening(life: Life) -> None:
         if id not in ids and id not in past.maybe:
             life.find(f"session {id} was acknowledged and is lost")
     for id in ids:
+        if id in past.removed:
+            life.find(f"session {id} was removed and is back")
         if id not in past.sessions:
             past.sessions.append(id)
+    handed_in(life)
     asked(life, [_opened(life, id) for id in ids])
 
 
@@ -62,7 +67,7 @@ def asked(life: Life, oracles: list[Oracle | None]) -> None:
     """G4: no model was asked without the log saying so."""
     sent = set().union(*(oracle.sent for oracle in oracles if oracle is not None))
     missing = [sha[:8] for sha in life.past.asked if sha not in sent]
-    if missing and None not in oracles:
+    if missing and None not in oracles and not life.past.maybe:
         life.find(f"the model was asked {missing}, and no log says so")
 
 
@@ -71,7 +76,7 @@ def _opened(life: Life, id: str) -> Oracle | None:
     lines = log_of(life, id)
     events = good_events(lines)
     life.found[id] = len(events)
-    if session is not None and session.broken is not None:
+    if session is not None and session.broken is not None and not life.weather:
         life.find(f"{id} is broken after an opening: {session.broken.error}")
         return None
     if session is not None and len(events) < len(lines):
@@ -80,7 +85,7 @@ def _opened(life: Life, id: str) -> Oracle | None:
     oracle = told_again(life, id, events, lines)
     if oracle is None:
         return None
-    if session is None and oracle.must_open and len(events) == len(lines):
+    if session is None and oracle.must_open and len(events) == len(lines) and not life.weather:
         life.find(f"{id} was not opened at the start, and {oracle.must_run or 'something is held or open'}")
     promises(life, id, oracle)
     return oracle
@@ -144,6 +149,9 @@ def promises(life: Life, id: str, oracle: Oracle) -> None:
     for promise in past.promises:
         if promise[1] == id and promise[0] != "moved" and not KEPT[promise[0]](oracle, *promise[2:]):
             life.find(f"{id}: promised, and not so: {promise}")
+    for sha, size in oracle.attached.items():
+        if not attached(life, id, sha, size):
+            life.find(f"{id}: what {sha[:8]} stands for is not on disk")
     for session, call in past.began:
         if session == id and call not in oracle.started:
             life.find(f"{id}: {call} ran, and the log doesn't say that it began")
@@ -155,6 +163,39 @@ def promises(life: Life, id: str, oracle: Oracle) -> None:
     for text, session in past.denied.items():
         if session == id and past.said.get(text) == 1 and text in oracle.texts:
             life.find(f"{id}: {text!r} was answered not-written and stands in the log")
+
+
+def attached(life: Life, id: str, sha: str, size: int) -> bool:
+    """Whether an attachment is there, whole, and durable, as it is before any message refers to it."""
+    file = life.disk.calls._find(str(life.store.attachments(id) / file_name(sha)))
+    if not isinstance(file, _File) or file.cache != file.durable:
+        return False
+    return len(file.cache) == size and sha256(bytes(file.cache)) == sha
+
+
+def handed_in(life: Life) -> None:
+    """What was spooled waits, was taken up or was refused; it is never lost."""
+    for promise in life.past.promises:
+        if promise[0] != "spooled":
+            continue
+        taken = life.spool.find(promise[2])
+        if (taken is None or taken.message is None) and life.spool.fate(promise[2]) is None:
+            life.find(f"{promise[2]} was spooled and is lost")
+
+
+def taken_up(life: Life, oracles: dict[str, Oracle]) -> None:
+    """At rest nothing waits in the spool, and what was taken up was said, once."""
+    waiting = life.spool.waiting()
+    if waiting and not life.weather:
+        life.find(f"the spool still holds {waiting}")
+    for kind, _, alias, text in [p for p in life.past.promises if p[0] == "spooled"]:
+        taken = life.spool.find(alias)
+        life.past.count(f"{kind}: {'taken up' if taken else 'refused'}")
+        if taken is None or taken.message is None or taken.session not in oracles:
+            continue
+        said = [id for o in oracles.values() for id, m in o.messages.items() if m.get("key") == alias]
+        if taken.message not in oracles[taken.session].state or len(said) > 1:
+            life.find(f"{alias} ({text!r}) is {taken.message}, and stands in the log as {said}")
 
 
 def _gone(oracle: Oracle, message: str, state: str) -> bool:
@@ -176,6 +217,7 @@ KEPT: dict[str, Any] = {
     "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
     "ended": _ended,
     "changed": lambda o, value: value in o.changes,
+    "retried": lambda o, turn: turn <= o.last or o.again is not None,
 }
 
 
@@ -199,29 +241,41 @@ def at_rest(life: Life, session: Session) -> Oracle | None:
         life.find(f"{id}: turn {oracle.turn.number} never ended")
     if oracle.must_run:
         life.find(f"{id} rests, and {oracle.must_run}")
-    _same_as_oracle(life, session.state, oracle)
-    _same_as_log(life, session, events)
+    held = {field.name: _plain(getattr(session.state, field.name)) for field in attrs.fields(State)}
+    _same_as_oracle(life, session.state, held, oracle)
+    _same_as_log(life, id, held, events)
     if any(s == id for s, _ in life.running):
         life.find(f"{id}: tools run at rest: {life.running}")
     return oracle
 
 
-def _same_as_oracle(life: Life, state: State, oracle: Oracle) -> None:
+def one_name_each(life: Life, oracles: Iterable[Oracle]) -> None:
+    names = Counter(oracle.name for oracle in oracles if not oracle.closed)
+    for name, n in names.items():
+        if n > 1:
+            life.find(f"{n} open sessions are called {name}")
+
+
+def _same_as_oracle(life: Life, state: State, held: dict[str, Any], oracle: Oracle) -> None:
     ours: dict[str, Any] = {
         "queues": {q: [m.id for m in items] for q, items in state.queues.items()},
         "parked": state.parked.by if state.parked else None,
+        "name": state.name,
         "last turn": state.last_turn,
         "closed": state.closed,
         "resume": state.resume,
-        "receipts": {id: r.state for id, r in state.receipts.items()},
-        "keys": {k: v.message for k, v in state.keys.items()},
+        "retry": state.retry,
+        "receipts": {id: r.state for id, r in held["receipts"].items()},
+        "keys": {k: v.message for k, v in held["keys"].items()},
     }
     theirs: dict[str, Any] = {
         "queues": oracle.queues,
         "parked": oracle.parked,
+        "name": oracle.name,
         "last turn": oracle.last,
         "closed": oracle.closed,
         "resume": oracle.resume,
+        "retry": oracle.retry,
         "receipts": oracle.state,
         "keys": oracle.keys,
     }
@@ -230,18 +284,16 @@ def _same_as_oracle(life: Life, state: State, oracle: Oracle) -> None:
             life.find(f"{state.id}: {name} is {value}, and should be {theirs[name]}")
 
 
-def _same_as_log(life: Life, session: Session, events: list[Event]) -> None:
+def _same_as_log(life: Life, id: str, held: dict[str, Any], events: list[Event]) -> None:
     """G3: memory is the fold of the log. G9: each request's hash is that of the request made again."""
     again, history = State(), History()
     for event in events:
         if event.type == "request/sent":
             _same_request(life, again, history, event)
         fold.apply(again, event)
-    held = session.state
-    for field in attrs.fields(State):
-        mine, theirs = getattr(held, field.name), getattr(again, field.name)
-        if _plain(mine) != _plain(theirs):
-            life.find(f"{session.id}: {field.name} in memory is not what the log says")
+    for name, mine in held.items():
+        if mine != _plain(getattr(again, name)):
+            life.find(f"{id}: {name} in memory is not what the log says")
 
 
 def _plain(value: Any) -> Any:
@@ -253,7 +305,8 @@ def _plain(value: Any) -> Any:
 def _same_request(life: Life, state: State, history: History, event: Event) -> None:
     header = state.request_header or {}
     tools = tuple(ToolSpec(**tool) for tool in header["tools"])
-    messages = tuple(history.of(state.surface))
+    place = (state.request_context or {}).get("attachments")
+    messages = tuple(history.of(state.surface, place))
     body = encode(ModelRequest(header["system"], messages, tools, header["settings"]["max_tokens"]))
     if sha256(body) != event.data["sha256"]:
         life.find(f"{state.id}: the request at seq {event.seq} is not a function of the log")

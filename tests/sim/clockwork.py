@@ -20,8 +20,9 @@ from trio.testing import MockClock
 
 from dshd.driver import step
 from dshd.log import codec, repair, survey
-from dshd.session import opening
+from dshd.session import attachments, opening
 
+MOST_INLINE = 300  # bytes of a text that is not attached
 LOOK_OUTSIDE = 256  # rounds of the scheduler between two looks, for a Ctrl-C
 
 
@@ -61,6 +62,7 @@ def deterministic(now_ms: int) -> Iterator[MockClock]:
         mock.patch.object(MockClock, "current_time", _time),
         mock.patch.object(MockClock, "_autojump", _jump),
         mock.patch.object(survey, "decode", decode),
+        mock.patch.multiple(attachments, MOST_INLINE=MOST_INLINE, HEAD=40, TAIL=20),
         mock.patch.object(opening, "no_cycles", contextlib.nullcontext()),
         mock.patch.object(step, "time", types.SimpleNamespace(monotonic=trio.current_time)),
         mock.patch.object(repair, "time", types.SimpleNamespace(time_ns=lambda: now_ms * 10**6)),

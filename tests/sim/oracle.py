@@ -8,14 +8,18 @@ unannounced. At rest it says what must have gone on by itself (`must_run`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
+from tests.sim.clockwork import MOST_INLINE
+
 QUEUES = ("next-turn", "next-step", "held")
 ENDS = {"remove": "removed", "clear": "cleared", "expire": "expired", "supersede": "superseded"}
 WAITING = ("pending", "held", "claimed")
+FAILED = ("error", "interrupted", "budget", "max-tokens", "aborted")
 ENDED = (*ENDS.values(), "rejected", "aborted")
 HOME = {"followup": "next-turn", "steer": "next-step", "inject": "next-step"}
 
@@ -27,6 +31,7 @@ class Violation(AssertionError):
 @attrs.define(eq=False)
 class Turn:
     number: int
+    seq: int
     retry_of: int | None
     members: list[str]
     claimed: list[tuple[str, str]] = attrs.field(factory=list)  # (queue, id)
@@ -56,6 +61,10 @@ class Oracle:
         self.parked: str | None = None
         self.crashes = 0
         self.resume: int | None = None
+        self.retry: int | None = None
+        self.put: dict[str, int] = {}  # {message: the seq at which it came to where it is}
+        self.attached: dict[str, int] = {}  # {sha256: bytes}
+        self.name: str | None = None
         self.closed = False
         self.woken = False
         self.going_on = False
@@ -71,10 +80,12 @@ class Oracle:
         self.texts: dict[str, str] = {}  # {text: id} of what was ever inserted or edited in
         self.changes: list[Any] = []
         self.undone: set[str] = set()
+        self.types: set[str] = set()
 
     def follow(self, events: Iterable[Any]) -> Oracle:
         for event in events:
             self.at = event
+            self.types.add(event.type)
             handler = HANDLERS.get(event.type)
             if handler is not None:
                 handler(self, event, event.data)
@@ -90,12 +101,18 @@ class Oracle:
         return bool(self.messages[id].get("front"))
 
     @property
+    def again(self) -> int | None:
+        return self.resume if self.resume is not None else self.retry
+
+    @property
     def must_run(self) -> str | None:
         """Why an idle, healthy daemon should be working on this, if it should."""
-        if self.parked or self.closed:
+        if self.closed:
             return None
-        if self.resume is not None:
-            return f"turn {self.resume} is to be gone on with"
+        if self.again is not None:
+            return f"turn {self.again} is to be gone on with, or retried"
+        if self.parked:
+            return None
         for queue in ("next-step", "next-turn"):
             for id in self.queues[queue]:
                 if self.messages[id]["wake"]:
@@ -173,6 +190,8 @@ class Oracle:
         wanted = [("next-step", id) for id in before["next-step"]]
         if first:
             wanted += [("next-turn", id) for id in before["next-turn"][:1]]
+        if self.parked:  # a retry: what is parked stays so, but for what is said to this turn
+            wanted = [(q, id) for q, id in wanted if q == "next-step" and self.put[id] > turn.seq]
         self.need(gone == wanted, f"claims {gone}, not {wanted}")
         self.need(turn.abort is None, "a claim after the abort")
         turn.claims += 1
@@ -199,8 +218,9 @@ class Oracle:
         id = m["id"]
         known = id in self.messages
         old = self.messages.get(id)
-        self.messages[id] = m
+        self.messages[id], self.put[id] = m, self.at.seq
         self.texts[text_of(m)] = id
+        self.attached.update({b["sha256"]: b["bytes"] for b in m["content"] if b["type"] == "file"})
         if known:
             was = self.state[id]
             self.need(
@@ -235,8 +255,9 @@ class Oracle:
             and m["wake"]
             and (m["source"]["kind"] == "user" or self.parked == "error")
         )
+        joins = turn is not None and HOME[m["verb"]] == "next-step"
         rest, at = before[queue], self.queues[queue].index(id)
-        if dying or unparks or m.get("then_park") or "interrupts" in data:
+        if dying or (unparks and not joins) or m.get("then_park") or "interrupts" in data:
             self.need(queue == "next-turn", f"{id} should be redirected to next-turn")
             ahead = next((i for i, other in enumerate(rest) if not self.front(other)), len(rest))
             self.need(at == ahead, f"{id} stands at {at}, not {ahead}, behind earlier ones of its kind")
@@ -261,8 +282,20 @@ class Oracle:
             self.parked = "abort"
 
     def woke(self, event: Any, data: Any) -> None:
-        self.parked, self.crashes = None, 0
+        self.crashes = 0
+        if "retry" in data:
+            self.wished(data["retry"])
+            return
+        self.parked = None
         self.woken = bool(self.queues["next-turn"])
+
+    def wished(self, turn: int) -> None:
+        """The last turn once more: it failed, and its message had entered."""
+        self.need(self.turn is None, "a retry while a turn runs")
+        self.need(turn == self.last, f"turn {turn} is retried, and {self.last} came after it")
+        self.need(self.ended[turn]["reason"] in FAILED, f"turn {turn} didn't fail")
+        self.need(self.members[turn][0], f"turn {turn} ended before its message entered")
+        self.retry = turn
 
     def close(self, event: Any, data: Any) -> None:
         self.need(self.turn is None, "closed while a turn runs")
@@ -277,14 +310,15 @@ class Oracle:
     def turn_start(self, event: Any, data: Any) -> None:
         self.need(self.turn is None, "a turn inside a turn")
         self.need(data["turn"] == self.last + 1, f"turn {data['turn']} after {self.last}")
-        self.need(self.parked is None, f"a turn while parked ({self.parked})")
-        self.need(not self.closed, "a turn while closed")
         retry = data.get("retry_of")
+        self.need(retry == self.again, f"a turn that repeats {retry}, and {self.again} is to be repeated")
+        self.need(retry or self.parked is None, f"a turn while parked ({self.parked})")
+        self.need(not self.closed, "a turn while closed")
         members, keeper = self.members.get(retry, ([], None)) if retry else ([], None)
-        self.turn = Turn(data["turn"], retry, list(members), keeper=keeper)
+        self.turn = Turn(data["turn"], event.seq, retry, list(members), keeper=keeper)
         for id in members:
             self.state[id] = "entered"
-        self.last, self.resume = data["turn"], None
+        self.last, self.resume, self.retry = data["turn"], None, None
         self.woken = self.going_on = False
 
     def open_turn(self, data: Any) -> Turn:
@@ -322,7 +356,8 @@ class Oracle:
         if self.crashes >= 3:
             self.parked = "crash-loop"
         if data["reason"] in ("error", "budget"):
-            self.parked = data["reason"]
+            if self.parked in (None, "error"):  # else a retry failed: what waits for a person still does
+                self.parked = data["reason"]
         elif keeper and not data.get("resume") and self.state[keeper] not in ("pending", "held"):
             self.parked = "interrupt"
 
@@ -391,14 +426,21 @@ class Oracle:
         del turn.calls[id]
 
     def head(self, event: Any, data: Any) -> None:
-        self.header = data
+        self.header, self.name = data, data.get("name") or data["id"]
 
     def changed(self, event: Any, data: Any) -> None:
         self.changes += list(data["set"].values())
+        self.name = data["set"].get("name", self.name)
+
+
+def as_logged(text: str) -> str:
+    """What the log says of a text that is attached."""
+    raw = text.encode()
+    return text if len(raw) <= MOST_INLINE else f"file {hashlib.sha256(raw).hexdigest()}"
 
 
 def text_of(message: Any) -> str:
-    return "\n".join(str(b.get("text", "")) for b in message["content"])
+    return "\n".join(b["text"] if b["type"] == "text" else f"file {b['sha256']}" for b in message["content"])
 
 
 HANDLERS: dict[str, Any] = {

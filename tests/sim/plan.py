@@ -61,6 +61,7 @@ class Plan:
     max_pending: int = 1000
     go_on: bool = False
     rot: float | None = None
+    unloads: bool = False
     branches: tuple[Branch, ...] = ()
 
     def __str__(self) -> str:
@@ -72,6 +73,8 @@ class Plan:
             lines.append(f"  [inbox] max_pending = {self.max_pending}")
         if self.go_on:
             lines.append("  [recovery] continue_interrupted = true")
+        if self.unloads:
+            lines.append("  sessions at rest leave memory, with a checkpoint")
         if self.rot is not None:
             lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
         lines += [f"  {n:3} {branch}" for n, branch in enumerate(self.branches)]
@@ -99,13 +102,16 @@ def make(seed: int) -> Plan:
         max_pending=r.choice((1000, 1000, 1000, 4)),
         go_on=r.random() < 0.2,
         rot=r.random() if r.random() < 0.08 else None,
+        unloads=r.random() < 0.15,
         branches=_branches(r),
     )
 
 
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 7, 9, 12, 16, 24)  # of a plan, in actions
 DEATHS = ("cut", "kill", "stop")
-BRANCHES, APART = 24, 16  # of a plan, at most; changes of the disk between two, at most
+SURVIVORS = ("nothing", "everything", "prefix", "blocks")
+WEATHER = ("full", "room", "fault", "short", "slow", "clock", "mend")
+BRANCHES, APART = 32, 12  # of a plan, at most; changes of the disk between two, at most
 
 
 ON = (
@@ -127,8 +133,8 @@ def _pause(r: Random) -> Pause:
 
 
 def _action(r: Random, stormy: bool) -> Action:
-    if stormy and r.random() < 0.13:
-        return _death(r) if r.random() < 0.5 else _weather(r)
+    if stormy and r.random() < 0.18:
+        return _death(r) if r.random() < 0.4 else _weather(r)
     kind = r.choices(KINDS, WEIGHTS)[0]
     return Action(kind, _pause(r), MAKERS[kind](r))
 
@@ -139,7 +145,7 @@ def _death(r: Random) -> Action:
         return Action("stop", _pause(r), {"grace": r.choice((0.0, 0.5, 3.0, 20.0))})
     args: Args = {"calls": r.choice((0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 17, 22, 30, 45))}
     if kind == "cut":
-        args["survivor"] = r.choice(("nothing", "everything", "prefix", "blocks", "blocks"))
+        args["survivor"] = r.choice((*SURVIVORS, "blocks"))
         args["chance"] = r.randrange(1000)
     return Action(kind, _pause(r), args)
 
@@ -148,7 +154,7 @@ def _branches(r: Random) -> tuple[Branch, ...]:
     call, made = 0, []
     for _ in range(BRANCHES):
         call += r.randint(1, APART)
-        actions = [_action(r, False) for _ in range(r.choice((0, 0, 0, 0, 1, 1, 2, 3)))]
+        actions = [_action(r, True) for _ in range(r.choice((0, 0, 0, 0, 0, 0, 1, 1, 2)))]
         made.append(Branch(call, _how(r), (*_dies_again(r), *actions)))
     return tuple(made)
 
@@ -156,7 +162,7 @@ def _branches(r: Random) -> tuple[Branch, ...]:
 def _how(r: Random) -> Args:
     if r.random() < 0.4:
         return {}
-    return {"survivor": r.choice(("nothing", "everything", "prefix", "blocks", "blocks")),
+    return {"survivor": r.choice((*SURVIVORS, "blocks")),
             "chance": r.randrange(1000)}  # fmt: skip
 
 
@@ -165,7 +171,22 @@ def _again(r: Random, action: Action) -> list[Action]:
 
 
 def _dies_again(r: Random) -> list[Action]:
-    """Now and then the next daemon dies while it gets up."""
+    """Now and then the next daemon dies while it gets up, or finds something in the spool, or no room."""
+    some = [_spool(r)] if r.random() < 0.2 else []
+    if r.random() < 0.04:
+        some.append(Action("full", 0, {"free": r.choice((0, 1, 300)), "lasts": r.choice((0.5, 12.0))}))
+    if r.random() < 0.06:
+        some.append(Action("fault", 0, _fault(r)))
+    return some + _dies_early(r)
+
+
+def _spool(r: Random) -> Action:
+    verb = r.choice(("followup", "steer", "inject"))
+    key = f"k{r.randrange(4)}" if r.random() < 0.3 else None
+    return Action("spool", 0, {"verb": verb, "key": key, "long": r.random() < 0.2})
+
+
+def _dies_early(r: Random) -> list[Action]:
     if r.random() < 0.7:
         return []
     args: Args = {"calls": r.randrange(12), "survivor": r.choice(("nothing", "nothing", "blocks")),
@@ -174,14 +195,12 @@ def _dies_again(r: Random) -> list[Action]:
 
 
 def _weather(r: Random) -> Action:
-    kind = r.choice(("full", "room", "fault", "fault", "short", "slow", "clock", "mend"))
+    kind = r.choice((*WEATHER, "fault"))
     args: Args = {}
     if kind == "full":
         args = {"free": r.choice((0, 1, 50, 200, 700, 2000)), "lasts": r.choice((0.5, 3.0, 12.0))}
     elif kind == "fault":
-        call = r.choice(("fdatasync",) * 3 + ("write", "write", "fsync", "rename", "create"))
-        args = {"call": call, "skip": r.choice((0, 0, 1, 2, 3)), "times": r.choice((1, 1, 1, 2))}
-        args["errno"] = r.choice(("EIO", "EIO", "ENOSPC")) if call in ("write", "create") else "EIO"
+        args = _fault(r)
     elif kind == "short":
         args = {"take": r.choice((1, 7, 100)), "skip": r.choice((0, 1, 2)), "times": r.choice((1, 2))}
     elif kind == "slow":
@@ -191,13 +210,20 @@ def _weather(r: Random) -> Action:
     return Action(kind, _pause(r), args)
 
 
+def _fault(r: Random) -> Args:
+    call = r.choice(("fdatasync",) * 4 + ("write", "write", "fsync", "fsync", "rename", "create"))
+    args = {"call": call, "skip": r.choice((0, 0, 1, 2, 3)), "times": r.choice((1, 1, 1, 2))}
+    args["errno"] = r.choice(("EIO", "EIO", "ENOSPC")) if call in ("write", "create") else "EIO"
+    return args
+
+
 # --- what clients do -------------------------------------------------------------------------------
 
 
 def _create(r: Random) -> Args:
     first = r.random() < 0.3
     return {"text": first, "key": f"run{r.randrange(3)}" if first and r.random() < 0.3 else None,
-            "run": first and r.random() < 0.2}  # fmt: skip
+            "run": first and r.random() < 0.2, "long": r.random() < 0.1}  # fmt: skip
 
 
 def _send(r: Random) -> Args:
@@ -211,6 +237,8 @@ def _send(r: Random) -> Args:
         "only": r.choice((None,) * 12 + ("idle", "empty", "turn", "late")),
         "gives_up": r.choice((None,) * 12 + (0.0, 0.3)),
         "times": r.choice((1,) * 10 + (2, 3)),  # so many clients at once
+        "long": r.random() < 0.06,
+        "retry": r.random() < 0.3,  # with a key
         **_more(r),
     }
 
@@ -242,13 +270,19 @@ MAKERS: dict[str, Any] = {
     "release": lambda r: {"at": r.randrange(50)},
     "move": lambda r: {"how": r.choice(("first", "last", "promote", "demote")), **_ids(r)},
     "remove": _ids,
-    "edit": lambda r: {"at": r.randrange(50), "version": r.choice((None, None, "now", 1))},
+    "edit": lambda r: {"at": r.randrange(50), "version": r.choice((None, None, "now", 1)),
+                       "long": r.random() < 0.1},
     "clear": lambda r: {"queue": r.choice((None, "next-turn", "next-step", "held"))},
     "wait": lambda r: {"at": r.randrange(50), "stay": r.random() < 0.3, "for": r.choice((None, None, 0.5))},
     "wait_idle": lambda r: {"stay": r.random() < 0.2},
     "close": lambda r: {"clear": r.random() < 0.4},
     "reopen": lambda r: {},
     "undo": lambda r: {},
+    "retry": lambda r: {"at": r.randrange(50), "named": r.random() < 0.3},
+    "wake_all": lambda r: {},
+    "rename": lambda r: {"name": r.choice(("one", "two"))},
+    "remove_session": lambda r: {"force": r.random() < 0.6},
+    "fsck": lambda r: {},
     "change": lambda r: {"value": r.randrange(1000)},
     "look": lambda r: {},
     "create": _create,
@@ -256,7 +290,8 @@ MAKERS: dict[str, Any] = {
 }
 KINDS = tuple(MAKERS)
 _WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 2, "edit": 3, "wait": 4,
-           "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1}  # fmt: skip
+           "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
+           "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5}  # fmt: skip
 WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
 
 

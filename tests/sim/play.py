@@ -12,19 +12,21 @@ from typing import Any
 import attrs
 import trio
 
-from dshd import wire
-from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, NotFound
+from dshd.errors import DshError
 from dshd.log.memory import MemoryDisk
+from dshd.session.loading import holding
 from dshd.session.session import Session
+from dshd.spool import Spooled
 from tests.sim import check, clockwork
 from tests.sim.actors import Simulated
+from tests.sim.clients import Clients
+from tests.sim.oracle import as_logged
 from tests.sim.plan import Action, Pause, Plan
 from tests.sim.world import BOOT_MS, ME, START_MS, Life, Past
 
-NEVER_WRITTEN = (Conflict, Full, Invalid, NoSpace, NotFound)
 PATIENCE_S = 20_000.0
-FLAGS = ("in_", "expires", "hold", "tag", "supersede", "on_crash", "when_full", "dry_run")
-AT_ONCE = ("cut", "kill")  # without a pause: done before the daemon gets up
+SOMEBODY = {"uid": ME.uid, "pid": ME.pid, "tty": ME.tty, "client": ME.client}
+FIRST = ("cut", "kill", "full", "fault", "spool")  # without a pause: before the daemon gets up
 
 
 def play(plan: Plan, trace: Any = None, *, branch: int | None = None) -> Past:
@@ -112,6 +114,8 @@ async def _lives(plan: Plan, past: Past, trace: Any, at: Start) -> None:
             over = await player.live(nursery)
             life.dead = True
             nursery.cancel_scope.cancel()
+        for call, n in at.disk.calls.struck.items():
+            past.counts[f"failed: {call}"] += n
         if not life.died.is_set() and over:
             if plan.rot is not None and not past.finds:
                 await _rot(plan, past, life)
@@ -126,7 +130,7 @@ async def _rot(plan: Plan, past: Past, old: Life) -> None:
     """After it all: one byte that was on disk is another now."""
     disk = old.disk.crash()
     life = Life(plan, past, disk, old.clock_ms, old.number + 1)
-    id = next((id for id in past.sessions if len(check.log_of(life, id)) > 2), None)
+    id = next((id for id in life.store.ids() if len(check.log_of(life, id)) > 2), None)
     if id is None or plan.rot is None:
         return
     path, lines = life.store.log_path(id), check.log_of(life, id)
@@ -155,17 +159,11 @@ async def _rot(plan: Plan, past: Past, old: Life) -> None:
         nursery.cancel_scope.cancel()
 
 
-class Player:
+class Player(Clients):
     def __init__(self, life: Life, actions: deque[Action], trace: Any) -> None:
-        self.life, self.past, self.actions, self._trace = life, life.past, actions, trace
-        self.busy = 0
-        self.quiet = trio.Event()
-        self.weather = False
+        super().__init__(life, trace)
+        self.actions = actions
         self.nursery: trio.Nursery
-
-    def say(self, what: str) -> None:
-        if self._trace is not None and not self.life.dead:
-            self._trace(f"{trio.current_time():10.3f} life {self.life.number}: {what}")
 
     # --- one life
 
@@ -173,19 +171,31 @@ class Player:
         """Whether the history is over (else the daemon has died)."""
         self.nursery = nursery
         self.say("starts")
-        if self.actions and self.actions[0].kind in AT_ONCE and self.actions[0].pause == 0:
-            self.die_in(self.actions.popleft())  # it does not even get up
-        await self.life.begin(nursery)
+        while self.actions and self.actions[0].kind in FIRST and self.actions[0].pause == 0:
+            await self._act(self.actions.popleft())
+        try:
+            await self.life.begin(nursery)
+        except DshError as error:
+            await self._not_up(error)
         await trio.lowlevel.checkpoint()  # it may have died without noticing
         check.opening(self.life)
         while self.actions and not self.past.finds:
             action = self.actions.popleft()
             await self._pause(action.pause)
             self.say(str(action))
-            self.past.count(action.kind)
             await self._act(action)
         await self._finale()
         return True
+
+    async def _not_up(self, error: DshError) -> None:
+        """A daemon that the disk won't let start says why and ends; the next one finds what it left."""
+        self.say(f"does not start: {error}")
+        if not self.life.weather:
+            self.life.find(f"it does not start: {error}")
+        self.past.count("death: it did not start")
+        self.life.die_in(None)
+        self.life.die()
+        await trio.sleep_forever()
 
     async def _pause(self, pause: Pause) -> None:
         if isinstance(pause, float):
@@ -219,6 +229,7 @@ class Player:
     async def _act(self, action: Action) -> None:
         own = getattr(self, f"do_{action.kind}", None)
         if own is not None:
+            self.past.count(f"weather: {action.kind}{'' if self.life.began else ' at the start'}")
             result = own(action.args)
             if result is not None:
                 await result
@@ -227,7 +238,7 @@ class Player:
         else:
             for _ in range(action.args.get("times", 1)):
                 self.busy += 1
-                self.nursery.start_soon(self._client, action)
+                self.nursery.start_soon(self.client, action)
 
     # --- the world's own actions
 
@@ -239,7 +250,7 @@ class Player:
         self.life.die_in(None)
         with trio.move_on_after(PATIENCE_S):
             await self.life.registry.drain(args["grace"])
-            if not self.weather:
+            if not self.life.weather:
                 self._stopped_well()
         self.past.count("death: stop")
         self.life.die()
@@ -251,7 +262,7 @@ class Player:
                 self.life.find(f"{id}: turn {session.state.turn.number} is open after a planned stop")
 
     def do_full(self, args: dict[str, Any]) -> None:
-        self.weather = True
+        self.life.weather = True
         self.life.disk.limit(free=args["free"])
         self.nursery.start_soon(self._room_again, args["lasts"])
 
@@ -263,7 +274,7 @@ class Player:
         self.life.disk.limit()
 
     def do_fault(self, args: dict[str, Any]) -> None:
-        self.weather = True
+        self.life.weather = True
         number = getattr(errno, args["errno"])
         self.life.disk.fail(args["call"], number, skip=args["skip"], times=args["times"])
 
@@ -271,7 +282,7 @@ class Player:
         self.life.disk.short_write(args["take"], skip=args["skip"], times=args["times"])
 
     def do_slow(self, args: dict[str, Any]) -> None:
-        self.weather = True
+        self.life.weather = True
         self.life.pauses = [args["seconds"]] * args["hops"]
 
     def do_clock(self, args: dict[str, Any]) -> None:
@@ -280,206 +291,20 @@ class Player:
     def do_mend(self, args: dict[str, Any]) -> None:
         self.life.calm()
 
+    def do_spool(self, args: dict[str, Any]) -> None:
+        """While there is no daemon, somebody hands something in."""
+        if self.life.began or not self.past.sessions:
+            return
+        self.past.spooled += 1
+        alias, text = f"spool:00000000-0000-4000-8000-{self.past.spooled:012}", self.text(long=args["long"])
+        send = {"session": self.past.sessions[0], "verb": args["verb"], "text": text, "key": args["key"]}
+        self.life.spool.prepare()
+        self.life.spool.put(Spooled(alias, self.life.now(), {**SOMEBODY}, send))
+        self.promise("spooled", "", alias, as_logged(text))
+
     async def do_rest(self, args: dict[str, Any]) -> None:
         with trio.move_on_after(300):
             await self._answered()
-
-    # --- clients
-
-    async def _client(self, action: Action) -> None:
-        try:
-            session = await self.life.session(action.args.get("s", 0))
-            if action.kind == "create":
-                await self._create(action.args)
-            elif session is not None:
-                with trio.move_on_after(_or_inf(action.args.get("gives_up"))):
-                    await CLIENTS[action.kind](self, session, action.args)
-        except Internal as error:
-            self.life.find(f"{action}: answered {error}")
-        except DshError as error:
-            self.past.count(f"refused: {type(error).__name__}")
-            self.say(f"   {action.kind}: refused: {error}")
-        finally:
-            self.busy -= 1
-            if not self.busy:
-                self.quiet.set()
-
-    def promise(self, *what: Any) -> None:
-        if not self.life.dead:
-            self.past.promises.append(what)
-
-    def text(self) -> str:
-        self.past.texts += 1
-        return f"text {self.past.texts}"
-
-    def pick(self, session: Session, at: int) -> str | None:
-        """A message that somebody knows of: one that waits, mostly."""
-        waiting = [m.id for items in session.state.queues.values() for m in items]
-        known = waiting if at % 5 and waiting else [m for s, m in self.past.receipts if s == session.id]
-        return known[at % len(known)] if known else None
-
-    async def _create(self, args: dict[str, Any]) -> None:
-        text = self.text() if args["text"] else None
-        if args["key"] and text:
-            text = self.past.keys.setdefault(("", args["key"]), text)
-        params = wire.CreateParams(dir="/", mode="full", run=args["run"], text=text, key=args["key"])
-        session, receipt = await self.life.registry.create(params, ME)
-        if self.life.dead:
-            return
-        self.say(f"   created {session.id}")
-        if session.id not in self.past.sessions:
-            self.past.sessions.append(session.id)
-        if receipt is not None and text is not None:
-            self.received(session, text, args["key"], receipt)
-
-    def received(self, session: Session, text: str, key: str | None, receipt: Any) -> None:
-        if self.life.dead:
-            return
-        id = receipt["message"]
-        self.say(f"   {text!r} is {id}, {receipt['state']} in {receipt['queue']}"
-                 f"{', a duplicate' if receipt['duplicate'] else ''}")  # fmt: skip
-        self.past.receipts.append((session.id, id))
-        self.promise("sent", session.id, id, text)
-        if key is not None:
-            self.promise("key", session.id, key, id)
-
-    def keyed(self, session: Session, args: dict[str, Any]) -> str:
-        """The text to send: one of its own, or (mostly) the one that the key was used for first."""
-        text = self.text()
-        if args["key"] and not args.get("other"):
-            text = self.past.keys.setdefault((session.id, args["key"]), text)
-        self.past.said[text] = self.past.said.get(text, 0) + 1
-        return text
-
-    def denied(self, session: Session, text: str, error: DshError) -> None:
-        never = isinstance(error, NEVER_WRITTEN) or error.outcome == "not-written"
-        if never and not self.life.dead:
-            self.past.denied[text] = session.id
-
-    async def send(self, session: Session, args: dict[str, Any]) -> None:
-        text, turn = self.keyed(session, args), session.state.turn
-        number = turn.number if turn else session.state.last_turn
-        only = args["only"]
-        params = wire.SendParams(
-            verb=args["verb"], text=text, key=args["key"], first=args["first"], as_=args["as_"],
-            no_wake=args["no_wake"], if_idle=only == "idle", if_empty=only == "empty",
-            if_turn={"turn": number, "late": number - 1}.get(only or ""),
-            **{name: args[name] for name in FLAGS if name in args},
-        )  # fmt: skip
-        try:
-            receipt = await session.send(params, ME)
-        except DshError as error:
-            self.denied(session, text, error)
-            raise
-        if args.get("dry_run"):
-            self.past.denied[text] = session.id
-            return
-        self.received(session, text, args["key"], receipt)
-
-    async def interrupt(self, session: Session, args: dict[str, Any]) -> None:
-        text = self.keyed(session, args)
-        try:
-            receipt = await session.interrupt(
-                wire.InterruptParams(text=text, keep=args["keep"], key=args["key"]), ME
-            )
-        except DshError as error:
-            self.denied(session, text, error)
-            raise
-        self.received(session, text, args["key"], receipt)
-
-    async def abort(self, session: Session, args: dict[str, Any]) -> None:
-        turn, last = session.state.turn, session.state.last_turn
-        number = {"now": turn.number if turn else None, "next": last + 1}.get(args["turn"] or "")
-        params = wire.AbortParams(turn=number, disposition=args["disposition"])
-        answer = await session.abort(params, ME)
-        if self.life.dead or answer["turn"] is None:
-            return
-        number, id = answer["turn"], session.id
-        self.promise("aborted", id, number)
-        if session.broken is None:
-            self.promise("over", id, number, answer["outcome"])
-        still = [c for s, c in self.life.running if s == id and c.startswith(f"t{number}_")]
-        if still:
-            self.life.find(f"{id}: abort of turn {number} was answered, and {still} still run")
-        for message in answer["cleared"]:
-            self.promise("gone", id, message, "cleared")
-
-    async def wake(self, session: Session, args: dict[str, Any]) -> None:
-        await session.wake(wire.WakeParams(), ME)
-
-    async def release(self, session: Session, args: dict[str, Any]) -> None:
-        id = self.pick(session, args["at"])
-        if id is not None:
-            await session.wake(wire.WakeParams(message=id), ME)
-
-    async def move(self, session: Session, args: dict[str, Any]) -> None:
-        ids = [id for at in args["at"] if (id := self.pick(session, at)) is not None]
-        if ids:
-            await session.queue_change(args["how"], ids, ME)
-            self.past.count("moved")
-            self.promise("moved", session.id, tuple(sorted(set(ids))))
-
-    async def remove(self, session: Session, args: dict[str, Any]) -> None:
-        ids = [id for at in args["at"] if (id := self.pick(session, at)) is not None]
-        self.past.removals.update(ids)
-        if ids:
-            await session.queue_change("rm", ids, ME)
-            for id in ids:
-                self.promise("gone", session.id, id, "removed")
-
-    async def edit(self, session: Session, args: dict[str, Any]) -> None:
-        id, text = self.pick(session, args["at"]), self.text()
-        if id is None:
-            return
-        version = session.state.receipts[id].message.version if args["version"] == "now" else args["version"]
-        await session.queue_edit(wire.QueueEditParams(message=id, text=text, version=version), ME)
-        self.promise("edited", session.id, text)
-
-    async def clear(self, session: Session, args: dict[str, Any]) -> None:
-        waiting = [
-            m.id for q, items in session.state.queues.items() for m in items if args["queue"] in (None, q)
-        ]
-        await session.queue_clear(args["queue"], ME)
-        for id in waiting:
-            if session.state.receipts[id].state == "cleared":
-                self.promise("gone", session.id, id, "cleared")
-
-    async def wait(self, session: Session, args: dict[str, Any]) -> None:
-        id = self.pick(session, args["at"])
-        if id is None:
-            return
-        with trio.move_on_after(_or_inf(args["for"])):
-            result = await session.wait_message(id, stay=args["stay"])
-            if result["outcome"] is not None and result["exit"] not in (7, 18):
-                self.promise("ended", session.id, id, result["outcome"], result["turn"])
-
-    async def wait_idle(self, session: Session, args: dict[str, Any]) -> None:
-        with trio.move_on_after(200):
-            await session.wait_idle(stay=args["stay"])
-
-    async def undo(self, session: Session, args: dict[str, Any]) -> None:
-        await session.queue_undo(ME)
-
-    async def close(self, session: Session, args: dict[str, Any]) -> None:
-        await session.close(args["clear"], ME)
-
-    async def reopen(self, session: Session, args: dict[str, Any]) -> None:
-        await self.life.registry.reopen(session, ME)
-
-    async def change(self, session: Session, args: dict[str, Any]) -> None:
-        await session.change({"patience": args["value"]}, ME)
-        self.promise("changed", session.id, args["value"])
-
-    async def look(self, session: Session, args: dict[str, Any]) -> None:
-        """Nobody is shown what is not told, nor told what is not shown."""
-        session.show()
-        session.queue_ls()
-        for id in list(dict(session.state.receipts.items())):
-            session.message(id)
-            session.why(id)
-        told = self.past.told.get(session.id, [])
-        if session.id in self.life.followed and session.broken is None and len(told) != session.state.seq + 1:
-            self.life.find(f"{session.id}: shown up to seq {session.state.seq}, told {len(told)} lines")
 
     # --- the end
 
@@ -493,18 +318,31 @@ class Player:
         self.say("the disk is good, and nobody asks for anything any more")
         await trio.sleep(15)  # longer than what a full disk or a slow one lasts
         life.calm()
-        for id in list(self.past.sessions):
+        for id in life.store.ids():
             with trio.move_on_after(PATIENCE_S) as limit:
                 await self._to_rest(id)
             if limit.cancelled_caught:
                 life.find(f"{id} does not come to rest: {life.registry.loaded[id].activity}")
         if not self.past.finds:
-            ids = list(self.past.sessions)
-            check.asked(life, [check.at_rest(life, await life.registry.get(id)) for id in ids])
-            await self._waits_end()
+            with holding():
+                await self._all_at_rest()
+
+    async def _all_at_rest(self) -> None:
+        life, present = self.life, self.life.store.ids()
+        oracles = {id: check.at_rest(life, await life.registry.get(id)) for id in present}
+        good = {id: oracle for id, oracle in oracles.items() if oracle is not None}
+        self.past.counts.update(f"in a log: {type}" for oracle in good.values() for type in oracle.types)
+        check.asked(life, list(oracles.values()))
+        check.taken_up(life, good)
+        check.one_name_each(life, good.values())
+        await self._waits_end()
 
     async def _to_rest(self, id: str) -> None:
-        session = await self.life.registry.get(id)
+        with holding():
+            await self._rest(await self.life.registry.get(id))
+
+    async def _rest(self, session: Session) -> None:
+        id = session.id
         if session.word == "faulted":
             session, _ = await self.life.registry.reopen(session, ME)
         if session.broken is not None:
@@ -519,7 +357,8 @@ class Player:
 
     async def _waits_end(self) -> None:
         """Who waits for a message is answered at once: it has ended, or only a person moves it on."""
-        for id, message in dict.fromkeys(self.past.receipts):
+        present = self.life.store.ids()
+        for id, message in dict.fromkeys(r for r in self.past.receipts if r[0] in present):
             session = await self.life.registry.get(id)
             with trio.move_on_after(1) as limit:
                 await session.wait_message(message)
@@ -530,14 +369,3 @@ class Player:
 def _sits(session: Session) -> bool:
     quiet = session.ledger is not None and session.ledger.idle and session.broken is None
     return quiet and session.activity.phase == "idle" and session.state.runnable
-
-
-def _or_inf(seconds: float | None) -> float:
-    return float("inf") if seconds is None else seconds
-
-
-CLIENTS: dict[str, Any] = {
-    name: getattr(Player, name)
-    for name in ("send", "interrupt", "abort", "wake", "release", "move", "remove", "edit", "clear", "wait",
-                 "wait_idle", "undo", "close", "reopen", "change", "look")
-}  # fmt: skip

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from tests.sim.coverage import told
 from tests.sim.plan import make
 from tests.sim.play import play
 from tests.sim.shrink import shrink
@@ -47,7 +48,7 @@ def work(first: int, step: int, seconds: float, reports: Any) -> None:
     reports.put(None)
 
 
-def run(seconds: float, jobs: int, start: int = 0) -> int:
+def run(seconds: float, jobs: int, start: int = 0, *, coverage: bool = False) -> int:
     """Play for so long; the first failure is shrunk and printed. Returns the exit status."""
     context = multiprocessing.get_context("spawn")
     reports = context.Queue()
@@ -63,6 +64,8 @@ def run(seconds: float, jobs: int, start: int = 0) -> int:
             print(f"seed {seed}: {find}", flush=True)
     for worker in workers:
         worker.join()
+    if coverage:
+        print(told(counts))
     _tell(time.monotonic() - begun, counts, failed)
     return 1 if failed or any(worker.exitcode for worker in workers) else 0
 
@@ -83,11 +86,15 @@ def _arriving(reports: Any, workers: list[Any]) -> Any:
 
 def _tell(took: float, counts: Counter[str], failed: list[tuple[int, str]]) -> None:
     done = counts["histories"]
-    print(f"{done} histories in {took:.0f} s ({done / took:.0f} a second), {len(failed)} failed")
-    for what, n in sorted(counts.items()):
-        print(f"{n:10}  {what}")
+    print(f"{done} histories in {took:.0f} s ({done / took:.0f} a second), {counts['lives']} lives, "
+          f"{_sum(counts, 'death')} deaths, {_sum(counts, 'done')} requests done, "
+          f"{_sum(counts, 'refused')} refused; {len(failed)} plans failed")  # fmt: skip
     if failed:
         seed, find = min(failed)
         print(f"\nthe first, shrunk (again with: python -m tests.sim --seed {seed} --shrink):")
         print(shrink(make(seed)))
         print("FOUND:", find)
+
+
+def _sum(counts: Counter[str], group: str) -> int:
+    return sum(n for name, n in counts.items() if name.startswith(f"{group}: "))

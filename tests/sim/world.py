@@ -17,18 +17,24 @@ from typing import Any
 import attrs
 import trio
 
+from dshd import wire
 from dshd.config import Config, Inbox, Recovery
+from dshd.control.takeup import Gate, Settled, TakingUp
 from dshd.driver.port import Services
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
 from dshd.log.store import Reserve, Store
 from dshd.log.threads import Threads
+from dshd.session.loading import Upkeep, holding
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
+from dshd.spool import Spool
 from tests.sim.actors import TOOLS, Models, Outside, Plugin, SimTools, sha256
+from tests.sim.coverage import file_kind
 from tests.sim.plan import Branch, Plan
 
 STATE = Path("/state")
+UPKEEP = Upkeep(idle=2.0, per_mib=0.0, look=3.0, least=1, working=2000)
 START_MS = 1_796_040_000_000
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 RESERVE = 4096
@@ -54,13 +60,16 @@ class Past:
     keys: dict[tuple[str, str], str] = attrs.field(factory=dict)  # (session, key): text
     denied: dict[str, str] = attrs.field(factory=dict)  # text: session, of sends that were "not written"
     said: dict[str, int] = attrs.field(factory=dict)  # text: how often it was sent
-    maybe: set[str] = attrs.field(factory=set)  # sessions that may have been removed
+    maybe: set[str] = attrs.field(factory=set)  # sessions that somebody wanted removed
+    removed: set[str] = attrs.field(factory=set)
+    runs: dict[str, str] = attrs.field(factory=dict)  # {key of a run: session}
     sessions: list[str] = attrs.field(factory=list)
     removals: set[str] = attrs.field(factory=set)  # ids that somebody wanted removed
     finds: list[str] = attrs.field(factory=list)
     counts: Counter[str] = attrs.field(factory=Counter)
     error: BaseException | None = None
     texts: int = 0
+    spooled: int = 0
     ids: int = 0
     answers: int = 0
     verdicts: int = 0
@@ -75,14 +84,14 @@ class Past:
         """Of what the world knows; finds, counts and branches are the copy's own."""
         own = {name: value.copy() for name in _KNOWN if (value := getattr(self, name))}
         own["told"] = {id: lines.copy() for id, lines in self.told.items()}
-        return attrs.evolve(
-            Past(**own), texts=self.texts, ids=self.ids, answers=self.answers, verdicts=self.verdicts
-        )
+        numbers = {name: getattr(self, name) for name in _COUNTED}
+        return Past(**own, **numbers)
 
 
+_COUNTED = ("texts", "spooled", "ids", "answers", "verdicts")
 _KNOWN = (
     "firm", "began", "asked", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
-    "removals",
+    "removals", "removed", "runs",
 )  # fmt: skip
 
 
@@ -132,10 +141,12 @@ class Life:
     def __init__(self, plan: Plan, past: Past, disk: MemoryDisk, clock_ms: int, number: int) -> None:
         self.plan, self.past, self.disk, self.number = plan, past, disk, number
         self.clock_ms = clock_ms
-        self.dead = False
+        self.began = self.dead = False
         self.after: MemoryDisk | None = None
         self.died = trio.Event()
-        self.draining = False
+        self.weather = False  # whether the disk was ever a bad one
+        self.gate = Gate()
+        self.spool = Spool(disk, STATE)
         self.running: set[tuple[str, str]] = set()
         self.followed: set[str] = set()
         self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
@@ -171,21 +182,22 @@ class Life:
         past = self.past
         past.calls += 1
         if past.branches and past.branches[0].call <= past.calls:
-            self._bud(past.branches.popleft())
+            self._bud(past.branches.popleft(), name, path)
         if self._death is None:
             return
         if self._death["calls"] > 0:
             self._death["calls"] -= 1
             return
         if "survivor" in self._death or not self._lied_to():
-            past.count(f"died before: {name}")
+            past.count(f"died before: {name} {file_kind(path)}")
             self.die()
 
-    def _bud(self, branch: Branch) -> None:
+    def _bud(self, branch: Branch, name: str, path: str) -> None:
         if "survivor" not in branch.death and self._lied_to():
             return
         past, clock_ms = self.past.copy(), self.clock_ms + round(trio.current_time() * 1000)
         past.count(kind_of_death(branch.death))
+        past.count(f"died before: {name} {file_kind(path)}")
         disk = dead_disk(self.disk, branch.death)
         self.past.buds.append(Bud(branch, past, disk, clock_ms + BOOT_MS, self.number + 1))
 
@@ -218,7 +230,7 @@ class Life:
     # --- living
 
     async def begin(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+        self._nursery, self.began = nursery, True
         self.store.prepare()
         tools = SimTools(TOOLS)
         tools.life = self
@@ -231,9 +243,23 @@ class Life:
             boot=f"boot{self.number}",
             version="sim",
             threads=Threads(4),
+            upkeep=UPKEEP if self.plan.unloads else None,
         )
         self.registry.past = self.past
+        taking_up = TakingUp(self.spool, self.gate, self._deliver, self.now)
+        self.gate.close()
+        names = await taking_up.look()
         await self.registry.start()
+        nursery.start_soon(taking_up.run, names)
+
+    async def _deliver(
+        self, peer: Peer, params: wire.SendParams, session: str | None, settled: Settled
+    ) -> dict[str, Any]:
+        with holding():
+            found = await self.registry.get(session or await self.registry.resolve(params.session, None))
+            if session is None:
+                await settled(found.id)
+            return await found.send(params, peer)
 
     def _services(self, tools: SimTools) -> Services:
         plan = self.plan
