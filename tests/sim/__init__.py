@@ -6,13 +6,18 @@ unsynced blocks in any order), the model, the tools, the plugin and the clients.
 in a *history* follows from its `plan.Plan`, and that from a seed: the same seed plays the same history to
 the byte, so a failure is a number.
 
+A plan is played from its beginning to its end, and then once more from each of its *branches*: what the disk
+and the world were at that instant, had the daemon died there. So one beginning serves a dozen histories.
+
 - `plan`: what happens, as data; making it from a seed, printing it.
-- `world`: one life of the daemon, from its start to its death.
-- `play`: a plan's actions, one life after the other, until all is at rest.
+- `clockwork`: Trio without dice, time and waiting.
+- `world`: one life of the daemon, from its start to its death; `actors`: the model, the tools, a plugin.
+- `play`: a plan's actions, one life after the other, until all is at rest; `clients`: what is asked.
 - `oracle`: what a log may say, told a second time and independently of the fold.
 - `check`: what must hold at each death, at each opening and at the end.
+- `coverage`: what was reached, and what never.
 - `shrink`: the smallest plan that still fails.
-- `bugs`: ten planted ones, to show that it would be noticed.
+- `bugs`: planted ones, to show that it would be noticed.
 
 ``python -m tests.sim --help`` runs it by hand.
 """

@@ -158,7 +158,7 @@ def promises(life: Life, id: str, oracle: Oracle) -> None:
         if session == id and call in oracle.not_started:
             life.find(f"{id}: {call} ran, and its result says that it didn't")
     for message, state in oracle.state.items():
-        if state == "removed" and message not in past.removals:
+        if state == "removed" and message not in past.removals and not oracle.imported:
             life.find(f"{id}: {message} is removed, and nobody asked for that")
     for text, session in past.denied.items():
         if session == id and past.said.get(text) == 1 and text in oracle.texts:
@@ -193,7 +193,8 @@ def taken_up(life: Life, oracles: dict[str, Oracle]) -> None:
         life.past.count(f"{kind}: {'taken up' if taken else 'refused'}")
         if taken is None or taken.message is None or taken.session not in oracles:
             continue
-        said = [id for o in oracles.values() for id, m in o.messages.items() if m.get("key") == alias]
+        own = [oracle for oracle in oracles.values() if not oracle.imported]
+        said = [id for oracle in own for id, m in oracle.messages.items() if m.get("key") == alias]
         if taken.message not in oracles[taken.session].state or len(said) > 1:
             life.find(f"{alias} ({text!r}) is {taken.message}, and stands in the log as {said}")
 
@@ -219,6 +220,21 @@ KEPT: dict[str, Any] = {
     "changed": lambda o, value: value in o.changes,
     "retried": lambda o, turn: turn <= o.last or o.again is not None,
 }
+
+
+# --- copies ------------------------------------------------------------------------------------------
+
+
+def same_history(life: Life, parent: str, child: str, seq: int) -> None:
+    """What the model sees in a fork is what it saw in the parent up to ``seq``."""
+    theirs = surface_of(e for e in good_events(log_of(life, parent)) if e.seq <= seq)
+    ours = surface_of(good_events(log_of(life, child)))
+    if ours[: len(theirs)] != theirs:
+        life.find(f"{child}, a fork of {parent} at {seq}, has another history")
+
+
+def surface_of(events: Iterable[Event]) -> list[tuple[str, Any, Any]]:
+    return [(e.type, e.data.get("turn"), e.data["content"]) for e in events if e.surface is not None]
 
 
 # --- at rest -----------------------------------------------------------------------------------------

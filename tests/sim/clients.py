@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from dshd import wire
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, NotFound
 from dshd.session.loading import holding
 from dshd.session.session import Session
+from tests.sim import check
 from tests.sim.oracle import as_logged
 from tests.sim.plan import Action
 from tests.sim.world import ME, Life
@@ -238,6 +240,29 @@ class Clients:
             raise
         if not self.life.dead:
             self.past.removed.add(session.id)
+
+    async def fork(self, session: Session, args: dict[str, Any]) -> None:
+        at = args["at"] % (session.state.seq + 1) if args["at"] is not None else None
+        answer = await self.life.registry.fork(session, wire.ForkParams(at=at), ME)
+        if self.made(answer["session"]):
+            check.same_history(self.life, session.id, answer["session"], answer["seq"])
+
+    async def copy(self, session: Session, args: dict[str, Any]) -> None:
+        """An export, and its import as a new session."""
+        export, pieces = await self.life.registry.export(session.id), []
+        while piece := await export.next():
+            pieces.append(piece)
+        params = wire.ImportParams(upload="", as_new=True)
+        answer = await self.life.registry.take(io.BytesIO(b"".join(pieces)).read, params, ME)
+        self.made(answer["session"])
+
+    def made(self, id: str) -> bool:
+        """Note a session that was acknowledged, and say whether anybody is there to see it."""
+        if self.life.dead:
+            return False
+        self.say(f"   made {id}")
+        self.past.sessions.append(id)
+        return True
 
     async def fsck(self, session: Session, args: dict[str, Any]) -> None:
         answer = await self.life.registry.fsck(session.id)

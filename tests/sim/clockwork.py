@@ -18,6 +18,7 @@ import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
+from dshd import wire
 from dshd.driver import step
 from dshd.log import codec, repair, survey
 from dshd.session import attachments, opening
@@ -62,6 +63,7 @@ def deterministic(now_ms: int) -> Iterator[MockClock]:
         mock.patch.object(MockClock, "current_time", _time),
         mock.patch.object(MockClock, "_autojump", _jump),
         mock.patch.object(survey, "decode", decode),
+        mock.patch.object(wire, "session_id", _next_id),
         mock.patch.multiple(attachments, MOST_INLINE=MOST_INLINE, HEAD=40, TAIL=20),
         mock.patch.object(opening, "no_cycles", contextlib.nullcontext()),
         mock.patch.object(step, "time", types.SimpleNamespace(monotonic=trio.current_time)),
@@ -76,7 +78,23 @@ def deterministic(now_ms: int) -> Iterator[MockClock]:
             trio_run._r.setstate(dice)
 
 
-def start_again(clock: MockClock, seed: object) -> None:
-    """As at the first instant. Nothing may wait for a time."""
-    clock._virtual_base = 0.0
+def _ids_from(number: int) -> Iterator[str]:
+    """saaaaaab, saaaaaac, ..."""
+    letters = "abcdefghjkmnpqrstvwxyz"
+    while True:
+        number += 1
+        yield "s" + "".join(letters[number // len(letters) ** n % len(letters)] for n in range(6, -1, -1))
+
+
+_ids = _ids_from(0)
+
+
+def _next_id(random: bytes) -> str:
+    return next(_ids)
+
+
+def start_again(clock: MockClock, seed: object, ids: int) -> None:
+    """As at the first instant; new sessions are counted from ``ids``. Nothing may wait for a time."""
+    global _ids
+    clock._virtual_base, _ids = 0.0, _ids_from(ids)
     trio_run._r.seed(str(seed))

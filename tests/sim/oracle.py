@@ -81,6 +81,8 @@ class Oracle:
         self.changes: list[Any] = []
         self.undone: set[str] = set()
         self.types: set[str] = set()
+        self.history = False  # what is copied into a fork: its turns, and nothing of its inbox
+        self.imported = False
 
     def follow(self, events: Iterable[Any]) -> Oracle:
         for event in events:
@@ -220,7 +222,7 @@ class Oracle:
         old = self.messages.get(id)
         self.messages[id], self.put[id] = m, self.at.seq
         self.texts[text_of(m)] = id
-        self.attached.update({b["sha256"]: b["bytes"] for b in m["content"] if b["type"] == "file"})
+        self.attached.update(attachments_of(m))
         if known:
             was = self.state[id]
             self.need(
@@ -310,10 +312,11 @@ class Oracle:
     def turn_start(self, event: Any, data: Any) -> None:
         self.need(self.turn is None, "a turn inside a turn")
         self.need(data["turn"] == self.last + 1, f"turn {data['turn']} after {self.last}")
-        retry = data.get("retry_of")
-        self.need(retry == self.again, f"a turn that repeats {retry}, and {self.again} is to be repeated")
-        self.need(retry or self.parked is None, f"a turn while parked ({self.parked})")
-        self.need(not self.closed, "a turn while closed")
+        retry, again = data.get("retry_of"), self.again
+        if not self.history:
+            self.need(retry == again, f"a turn that repeats {retry}, and {again} is to be repeated")
+            self.need(retry or self.parked is None, f"a turn while parked ({self.parked})")
+            self.need(not self.closed, "a turn while closed")
         members, keeper = self.members.get(retry, ([], None)) if retry else ([], None)
         self.turn = Turn(data["turn"], event.seq, retry, list(members), keeper=keeper)
         for id in members:
@@ -330,7 +333,8 @@ class Oracle:
         turn, reason = self.open_turn(data), data["reason"]
         self.need(not turn.step_open, "a turn ends inside a step")
         self.need(not turn.calls, f"calls without a result: {turn.calls}")
-        self.need((reason == "aborted") == (turn.abort is not None), f"{reason}, and abort={turn.abort}")
+        if not self.history:
+            self.need((reason == "aborted") == (turn.abort is not None), f"{reason}, and abort={turn.abort}")
         for id in [id for _, id in turn.claimed]:
             self.need(turn.abort is not None, f"{id} was claimed, and the turn ended {reason}")
             self.need(self.dies_by_abort(turn, id), f"{id} should go back, not end")
@@ -392,9 +396,11 @@ class Oracle:
             self.need(waiting[0] == id, f"{id} enters before {waiting[0]}")
             turn.claimed = [(q, c) for q, c in turn.claimed if c != id]
         else:
-            self.need(int(id.rpartition(".")[2]) == self.next_message, f"{id}: not the next number")
-            self.next_message += 1
+            number = int(id.rpartition(".")[2])
+            self.need(self.history or number == self.next_message, f"{id}: not the next number")
+            self.next_message = max(self.next_message, number + 1)
             self.messages[id] = data
+            self.attached.update(attachments_of(data))
         turn.members.append(id)
         self.state[id] = "entered"
 
@@ -427,10 +433,26 @@ class Oracle:
 
     def head(self, event: Any, data: Any) -> None:
         self.header, self.name = data, data.get("name") or data["id"]
+        self.history = data.get("origin") == "fork"
+
+    def forked(self, event: Any, data: Any) -> None:
+        self.need(self.history, "a fork's beginning in another session's log")
+        self.need(self.turn is None, "forked inside a turn")
+        self.history, self.parked, self.resume, self.retry, self.crashes = False, None, None, None, 0
+        self.going_on = False
+
+    def came_from_elsewhere(self, event: Any, data: Any) -> None:
+        self.need(self.turn is None, "imported inside a turn")
+        self.imported, self.parked, self.resume, self.retry, self.crashes = True, "import", None, None, 0
+        self.woken = self.going_on = False
 
     def changed(self, event: Any, data: Any) -> None:
         self.changes += list(data["set"].values())
         self.name = data["set"].get("name", self.name)
+
+
+def attachments_of(message: Any) -> dict[str, int]:
+    return {block["sha256"]: block["bytes"] for block in message["content"] if block["type"] == "file"}
 
 
 def as_logged(text: str) -> str:
@@ -446,6 +468,8 @@ def text_of(message: Any) -> str:
 HANDLERS: dict[str, Any] = {
     "session/header": Oracle.head,
     "session/changed": Oracle.changed,
+    "session/forked": Oracle.forked,
+    "session/imported": Oracle.came_from_elsewhere,
     "session/closed": Oracle.close,
     "session/reopened": Oracle.reopen,
     "inbox/spliced": Oracle.spliced,

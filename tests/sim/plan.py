@@ -283,15 +283,17 @@ MAKERS: dict[str, Any] = {
     "rename": lambda r: {"name": r.choice(("one", "two"))},
     "remove_session": lambda r: {"force": r.random() < 0.6},
     "fsck": lambda r: {},
+    "fork": lambda r: {"at": r.choice((None, r.randrange(1000)))},
+    "copy": lambda r: {},
     "change": lambda r: {"value": r.randrange(1000)},
     "look": lambda r: {},
     "create": _create,
     "rest": lambda r: {},
 }
 KINDS = tuple(MAKERS)
-_WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 2, "edit": 3, "wait": 4,
+_WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 3, "edit": 3, "wait": 4,
            "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
-           "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5}  # fmt: skip
+           "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5, "copy": 0.5}  # fmt: skip
 WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
 
 

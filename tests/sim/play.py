@@ -24,6 +24,7 @@ from tests.sim.oracle import as_logged
 from tests.sim.plan import Action, Pause, Plan
 from tests.sim.world import BOOT_MS, ME, START_MS, Life, Past
 
+FAR = 1000  # no history makes so many sessions
 PATIENCE_S = 20_000.0
 SOMEBODY = {"uid": ME.uid, "pid": ME.pid, "tty": ME.tty, "client": ME.client}
 FIRST = ("cut", "kill", "full", "fault", "spool")  # without a pause: before the daemon gets up
@@ -80,12 +81,12 @@ def _bugs_heard(past: Past) -> Iterator[_Bugs]:
 async def _all(
     plan: Plan, past: Past, heard: _Bugs, clock: Any, trace: Any, branch: int | None
 ) -> None:
-    clockwork.start_again(clock, plan.seed)
+    clockwork.start_again(clock, plan.seed, 0)
     past.count("histories")
     await _lives(plan, past, trace if branch is None else None, Start(MemoryDisk(), deque(plan.actions)))
     for bud in past.buds if not past.finds else ():
         heard.where, heard.past = f"branch {plan.branches.index(bud.branch)}: ", bud.past
-        clockwork.start_again(clock, f"{plan.seed}/{bud.branch.call}")
+        clockwork.start_again(clock, f"{plan.seed}/{bud.branch.call}", FAR)
         bud.past.count("histories")
         start = Start(bud.disk, deque(bud.branch.actions), bud.clock_ms, bud.number)
         await _lives(attrs.evolve(plan, rot=None), bud.past, trace, start)
@@ -200,6 +201,7 @@ class Player(Clients):
     async def _pause(self, pause: Pause) -> None:
         if isinstance(pause, float):
             await trio.sleep(pause)
+            await self._nobody_sits()
         elif isinstance(pause, tuple):
             with trio.move_on_after(3):
                 await self.life.told_of(pause[0])
@@ -318,6 +320,7 @@ class Player(Clients):
         self.say("the disk is good, and nobody asks for anything any more")
         await trio.sleep(15)  # longer than what a full disk or a slow one lasts
         life.calm()
+        await self._nobody_sits()
         for id in life.store.ids():
             with trio.move_on_after(PATIENCE_S) as limit:
                 await self._to_rest(id)

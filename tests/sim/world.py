@@ -70,7 +70,6 @@ class Past:
     error: BaseException | None = None
     texts: int = 0
     spooled: int = 0
-    ids: int = 0
     answers: int = 0
     verdicts: int = 0
     calls: int = 0
@@ -88,7 +87,7 @@ class Past:
         return Past(**own, **numbers)
 
 
-_COUNTED = ("texts", "spooled", "ids", "answers", "verdicts")
+_COUNTED = ("texts", "spooled", "answers", "verdicts")
 _KNOWN = (
     "firm", "began", "asked", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
     "removals", "removed", "runs",
@@ -127,14 +126,6 @@ def kind_of_death(how: dict[str, Any]) -> str:
 # --- a life ----------------------------------------------------------------------------------------
 
 
-class SimRegistry(Registry):
-    past: Past
-
-    def _fresh_id(self, rows: Any) -> str:
-        self.past.ids += 1
-        return f"s{self.past.ids:07}".replace("1", "h").replace("0", "a")
-
-
 class Life:
     """``after``: the disk as the next life finds it, once this one is dead."""
 
@@ -157,7 +148,7 @@ class Life:
         self._nursery: trio.Nursery | None = None
         self.store = Store(disk, STATE)
         self.store.reserve = Reserve(disk, STATE / "reserve", RESERVE)
-        self.registry: SimRegistry
+        self.registry: Registry
         disk.pause = self._pause
         disk.before(self._before)
 
@@ -234,7 +225,7 @@ class Life:
         self.store.prepare()
         tools = SimTools(TOOLS)
         tools.life = self
-        self.registry = SimRegistry(
+        self.registry = Registry(
             self.store,
             self._services(tools),
             start=nursery.start_soon,
@@ -245,7 +236,6 @@ class Life:
             threads=Threads(4),
             upkeep=UPKEEP if self.plan.unloads else None,
         )
-        self.registry.past = self.past
         taking_up = TakingUp(self.spool, self.gate, self._deliver, self.now)
         self.gate.close()
         names = await taking_up.look()
