@@ -20,6 +20,7 @@ import ctypes
 import os
 import resource
 from collections.abc import Iterable
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -30,10 +31,10 @@ RLIMIT_LOCKS = 10
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int | bytes) -> None:
-    """prctl(2) with one argument. Raises OSError."""
+def prctl(option: int, value: int | bytes, more: Any = 0) -> None:
+    """prctl(2) with one argument, or two. Raises OSError."""
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
-    if libc.prctl(option, argument, 0, 0, 0) != 0:
+    if libc.prctl(option, argument, more, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

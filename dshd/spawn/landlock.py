@@ -6,7 +6,7 @@ with everything below, which makes it the weaker second:
 - ``/tmp`` can't be made private; the session's own directory is named in TMPDIR, and /tmp is read-only;
 - inside a directory that can be written nothing can be excepted (so hooks are put back afterwards);
 - what is hidden is hidden by allowing everything around it, as it was when the command started;
-- the network is cut for TCP from ABI 4 on; UDP never is;
+- the network is cut for TCP from ABI 4 on; the rest, and all of it before that, `seccomp` does;
 - sockets with a path can be connected to wherever they are, the daemon's too (which then knows that it is
   talking to a tool, and lets it do little).
 
@@ -21,7 +21,7 @@ import stat
 import struct
 from typing import Any
 
-from dshd.spawn import kernel
+from dshd.spawn import kernel, seccomp
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 PR_SET_NO_NEW_PRIVS = 38
@@ -56,6 +56,8 @@ def restrict(rules: dict[str, Any]) -> None:
     kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
     _call(RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
+    if not rules["net"] and seccomp.works():
+        seccomp.cut_network()
 
 
 def _ruleset(version: int, every: int, net: bool) -> tuple[ctypes.Array[ctypes.c_char], int]:

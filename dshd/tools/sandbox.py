@@ -32,7 +32,7 @@ from typing import Any
 
 import attrs
 
-from dshd.spawn import landlock
+from dshd.spawn import landlock, seccomp
 from dshd.spawn.client import Spawner, SpawnFailed
 from dshd.tools.guarded import Guarded, entries, existing, guard, is_folder
 from dshd.tools.places import inside
@@ -43,11 +43,13 @@ from dshd.tools.tool import ToolContext
 
 @attrs.frozen(slots=True)
 class Found:
-    """What works on this machine. ``why`` says what is wrong with bubblewrap, if it is."""
+    """What works on this machine. ``why`` says what is wrong with bubblewrap, if it is; ``seccomp``:
+    whether the network can be cut without it."""
 
     bwrap: str | None
     why: str
     landlock: int = 0  # ABI version; 0: none
+    seccomp: bool = False
 
 
 TMP = Path("/tmp")  # noqa: S108
@@ -63,17 +65,21 @@ async def detect(spawner: Spawner) -> Found:
     """Try it for real: a bwrap that is installed may still be refused (AppArmor, containers)."""
     path = shutil.which("bwrap", path=f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin")
     if path is None:
-        return Found(None, "bubblewrap is not installed", landlock.abi())
+        return without_bubblewrap("bubblewrap is not installed")
     base = [word for words in BASE.values() for word in words]
     trial = [path, *base, *ISOLATION, "--unshare-net", *capabilities(), "--", "/bin/sh", "-c", ":"]
     try:
         done = await spawner.run(trial, cwd="/", env={"PATH": os.defpath}, timeout=10, head=500, tail=0)
     except SpawnFailed as error:
-        return Found(None, str(error), landlock.abi())
+        return without_bubblewrap(str(error))
     if done.returncode == 0:
-        return Found(path, "", landlock.abi())
+        return attrs.evolve(without_bubblewrap(""), bwrap=path)
     said = " ".join(done.head.decode(errors="replace").split())
-    return Found(None, said or "bubblewrap failed", landlock.abi())
+    return without_bubblewrap(said or "bubblewrap failed")
+
+
+def without_bubblewrap(why: str) -> Found:
+    return Found(None, why, landlock.abi(), seccomp.works())
 
 
 def capabilities() -> tuple[str, ...]:
@@ -187,8 +193,8 @@ def plan(mode: str, net: bool, sandbox: str, places: Places, found: Found) -> Pl
         return Plan(kind="bubblewrap", net=net, prefix=prefix, places=places)
     if by_landlock(sandbox, found):
         rules = landlock_rules(mode, net, places)
-        cut = net or found.landlock < landlock.NET_ABI
-        return Plan(kind="landlock", net=cut, landlock=rules, env={"TMPDIR": str(places.tmp)}, places=places)
+        left = net or not found.seccomp  # of the network; Landlock alone leaves UDP
+        return Plan(kind="landlock", net=left, landlock=rules, env={"TMPDIR": str(places.tmp)}, places=places)
     raise Refused(why_refused(mode, sandbox, found))
 
 

@@ -13,7 +13,7 @@ import attrs
 import pytest
 import trio
 
-from dshd.spawn import landlock
+from dshd.spawn import landlock, seccomp
 from dshd.spawn.client import Spawner, launch
 from dshd.tools import guarded, sandbox
 from dshd.tools.bash import Bash
@@ -22,7 +22,7 @@ from dshd.tools.tool import ToolContext, ToolOutput
 from tests.spawn.helpers import below, until
 
 WORKS = Found("/usr/bin/bwrap", "", 0)
-LANDLOCK_ONLY = Found(None, "bwrap refused", 6)
+LANDLOCK_ONLY = Found(None, "bwrap refused", 6, seccomp=True)
 NOTHING = Found(None, "bubblewrap is not installed", 0)
 
 
@@ -100,8 +100,9 @@ def test_landlock_is_used_where_bubblewrap_is_refused() -> None:
     assert plan.env == {"TMPDIR": "/state/s1/spill/tmp"}
 
 
-def test_an_old_landlock_can_not_cut_the_network_and_the_plan_knows() -> None:
-    assert sandbox.plan("workspace", False, "auto", places(), Found(None, "", 3)).net
+def test_landlock_alone_can_not_cut_the_network_and_the_plan_knows() -> None:
+    assert sandbox.plan("workspace", False, "auto", places(), Found(None, "", 6)).net
+    assert not sandbox.plan("workspace", False, "auto", places(), Found(None, "", 3, seccomp=True)).net
 
 
 def test_without_any_sandbox_bash_is_refused_with_the_reason_and_the_way_out() -> None:
@@ -212,8 +213,8 @@ async def bubble(ctx: ToolContext, spawner: Spawner) -> ToolContext:
 
 
 async def usable(kind: str, spawner: Spawner) -> str:
-    if kind == "landlock" and landlock.abi() < landlock.NET_ABI:
-        pytest.skip("this kernel has no Landlock that can cut the network")
+    if kind == "landlock" and not (landlock.abi() and seccomp.works()):
+        pytest.skip("this kernel has no Landlock, or no filters on system calls")
     if kind == "bwrap" and (await sandbox.detect(spawner)).bwrap is None:
         pytest.skip("bubblewrap does not work here; apt-get install bubblewrap")
     return kind
@@ -298,6 +299,48 @@ async def test_there_is_no_network_without_net(confined: ToolContext) -> None:
         command = PROBE.format(port=server.getsockname()[1])
         assert "reached" not in (await sh(confined, command)).text
         assert "reached" in (await sh(attrs.evolve(confined, net=True), command)).text
+
+
+DATAGRAM = (
+    'python3 -c "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);'
+    " s.sendto(b'x', ('127.0.0.1', {port}))\""
+)
+
+
+async def test_no_datagram_gets_out_without_net_either(confined: ToolContext) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.setblocking(False)
+        command = DATAGRAM.format(port=server.getsockname()[1])
+        output = await sh(confined, command)
+        with pytest.raises(BlockingIOError):
+            server.recv(1)
+        assert confined.sandbox == "bwrap" or "[network is off here: dshctl set net=on]" in output.text
+        await sh(attrs.evolve(confined, net=True), command)
+        assert server.recv(1) == b"x"
+
+
+LOCAL = """python3 -c "
+import ctypes, os, socket
+a, b = socket.socketpair()
+a.send(b'x'); print('unix', b.recv(1))
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+for family in (2, 10, 17, 40):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM); print('made', family)
+    except OSError as error:
+        pass
+print('io_uring', ctypes.CDLL(None).syscall(425, 8, 0))
+" """
+
+
+async def test_sockets_that_stay_on_the_machine_work_without_net(confined: ToolContext) -> None:
+    output = await sh(confined, LOCAL)
+    assert "unix b'x'" in output.text
+    assert "Traceback" not in output.text
+    if confined.sandbox == "landlock":
+        assert "made" not in output.text
+        assert "io_uring -1" in output.text
 
 
 async def test_a_failure_for_want_of_network_says_how_to_get_it(bubble: ToolContext) -> None:
