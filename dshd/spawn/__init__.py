@@ -10,7 +10,7 @@ Three kinds of process, each watching the one above it::
 - `supervisor` has the command started (`command`), collects its output (`output`), and ends the tree by
   the table in `lifecycle`. When nothing is left below, it can take the next call.
 - `protocol` is what they say, `kernel` what Linux offers, `tree` the processes as /proc shows them,
-  `landlock` the sandbox that needs no helper.
+  `landlock` and `seccomp` the sandbox that needs no helper.
 
 What holds, whoever is killed: the daemon dies, and everybody sees a socket close (the spawner has a
 parent-death signal besides); the spawner dies, and the supervisors get their parent-death signal and end
