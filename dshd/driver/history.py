@@ -31,19 +31,42 @@ class History:
         self._replacements = 0
         self._names: dict[str, str] = {}
         self._place: str | None = None
+        self._ahead: list[tuple[Entry, Neutral]] = []  # of a surface that was not durable
 
     def of(self, surface: Rows[Entry], place: str | None = None) -> list[Neutral]:
         """The neutral messages of ``surface``, oldest first (see `model.request`)."""
         if place != self._place or not self._begins(surface):
-            self._messages, self._names, self.tokens = [], {}, 0
+            self._messages, self._names, self.tokens, self._ahead = [], {}, 0, []
         self._place, self._replacements = place, surface.replacements
         for i in range(len(self._messages), len(surface)):
-            message = self._neutral(surface[i])
+            message = self._derived(surface[i])
             self._messages.append(message)
             self.tokens += estimate_message(message)
         if len(surface):
             self._first, self._last = surface[0].seq, surface[-1].seq
         return self._messages
+
+    def ahead(
+        self, durable: Rows[Entry], surface: Rows[Entry], place: str | None = None
+    ) -> tuple[list[Neutral], int]:
+        """The messages of a ``surface`` that is being decided over the ``durable`` one, and their tokens.
+
+        Of what may yet be dropped nothing is kept but the messages themselves, which are used again if
+        these very entries become durable: what encoding has done for them goes by identity.
+        """
+        past = self.of(durable, place)
+        if surface.replacements != durable.replacements:
+            other = History()
+            return other.of(surface, place), other.tokens
+        new = [surface[i] for i in range(len(past), len(surface))]
+        self._ahead = [(entry, self._derived(entry)) for entry in new]
+        messages = [message for _, message in self._ahead]
+        return [*past, *messages], self.tokens + sum(map(estimate_message, messages))
+
+    def _derived(self, entry: Entry) -> Neutral:
+        return next((message for known, message in self._ahead if known is entry), None) or self._neutral(
+            entry
+        )
 
     def _begins(self, surface: Rows[Entry]) -> bool:
         """Whether the surface has only grown since."""

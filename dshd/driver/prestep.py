@@ -4,6 +4,9 @@ The claim is made by whoever decided that there is a next step (`opening.open_tu
 one, `step.after` for the others), so that asking and taking are one. The other three gates are
 here; an abort cancels all of them. What comes out is one batch: rejections, or `step/start` with
 the messages and the request.
+
+From a turn's second step on only plugins can make a gate take its time. Without any, `straight_on`
+opens the step in the very batch that ends the one before.
 """
 
 from __future__ import annotations
@@ -12,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from dshd.driver import history
 from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
@@ -26,12 +28,13 @@ from dshd.errors import NoSpace
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
-from dshd.prompt.tokens import estimate_message
-from dshd.session.events import splice, text_block
+from dshd.session.events import Message, splice, text_block
 from dshd.session.scratch import Scratch
+from dshd.session.state import State
 from dshd.session.views import WAITS_FOR_ROOM
 
 Json = Mapping[str, Any]
+T = TypeVar("T")
 
 
 async def enter(run: Run) -> Prepared | None:
@@ -42,28 +45,32 @@ async def enter(run: Run) -> Prepared | None:
     """
     if run.system is None:
         run.system = await _system_prompt(run)
-    snapshot = await _snapshot(run)
+    if run.step == 0:
+        run.git = await run.services.outside.git(Path(_dir(run.state)))
     proposal = PreStep(run.state.id, run.turn, run.step + 1, tuple(m.to_json() for m in run.claimed))
     verdict = await run_chain(run.services.plugins, proposal)
     if not _opens(run, verdict):
         await run.owner.record(lambda s: _refuse(s, verdict))
         run.blocked = bool(verdict.rejected)
         return None
-    extra = _extra(run, snapshot)
     if verdict.deferred:
         verdict = attrs.evolve(verdict, messages=())
-    messages = [*verdict.messages, *extra]
-    prepared = await _request(run, messages)
-    opened = await _when_room(run, lambda s: _open_step(s, run, verdict, extra, prepared))
-    return prepared if opened else None
+    return await _when_room(run, lambda s: _open_step(s, run, verdict))
 
 
-async def _when_room(run: Run, decide: Callable[[Scratch], bool]) -> bool:
+def straight_on(s: Scratch, run: Run, claimed: Sequence[Message]) -> Prepared | None:
+    """Open the step that follows, with what it claimed; None if it has to pass the gates by itself."""
+    if run.services.plugins or run.work.stop_at_boundary:
+        return None
+    return _open_step(s, run, Verdict(tuple(m.to_json() for m in claimed)))
+
+
+async def _when_room(run: Run, decide: Callable[[Scratch], T]) -> T:
     """Record it; on a full disk as soon as there is room. Nothing of the step has begun at the gate, so
     that waiting loses no work, and ending the turn would park what a person left to run unattended."""
     while True:
         try:
-            return bool(await run.owner.record(decide))
+            return await run.owner.record(decide)
         except NoSpace:
             run.says(WAITS_FOR_ROOM.doing, waits=WAITS_FOR_ROOM.waits)
             await trio.sleep(ROOM_POLL_S)
@@ -92,15 +99,16 @@ async def _system_prompt(run: Run) -> SystemPrompt:
     return assemble(PromptContext(tools=guidance, instructions=found, window=window))
 
 
-async def _snapshot(run: Run) -> str | None:
+def _snapshot(run: Run, state: State, now: int) -> str | None:
     """The runtime context if it changed since the model last saw it."""
-    settings = run.state.settings
-    dir = str(settings.get("dir") or "/")
-    if run.step == 0:
-        run.git = await run.services.outside.git(Path(dir))
-    minute = run.services.now() // 60_000
-    text = _context_text(dir, minute, run.git, settings.get("mode"), bool(settings.get("net")))
-    return text if text != run.state.snapshot else None
+    settings = state.settings
+    mode, net = settings.get("mode"), bool(settings.get("net"))
+    text = _context_text(_dir(state), now // 60_000, run.git, mode, net)
+    return text if text != state.snapshot else None
+
+
+def _dir(state: State) -> str:
+    return str(state.settings.get("dir") or "/")
 
 
 @lru_cache(64)  # most steps take less than a minute, and nothing in it is finer
@@ -109,52 +117,51 @@ def _context_text(dir: str, minute: int, git: runtime.GitInfo | None, mode: str 
     return runtime.snapshot(Path(dir), now, git, mode=mode, net=net)
 
 
-def _extra(run: Run, snapshot: str | None) -> list[dict[str, Any]]:
+# --- decisions -----------------------------------------------------------------------------------
+
+
+def _open_step(s: Scratch, run: Run, verdict: Verdict) -> Prepared | None:
+    """Emit the step's beginning; None if an abort came first (then nothing enters)."""
+    turn = s.state.turn
+    if turn is None or turn.abort is not None:
+        return None
+    _emit_refusals(s, verdict)
+    here = {"turn": run.turn, "step": run.step + 1}
+    extra = _extra(s, run)
+    s.emit("step/start", here)
+    for message in (*verdict.messages, *extra):
+        s.emit("user/message", {**_with_id(s, message), **here})
+    prepared = _request(s, run)
+    if prepared.problem is None:
+        emit_request(s, prepared, run.turn, run.step + 1, 1)
+    return prepared
+
+
+def _extra(s: Scratch, run: Run) -> list[dict[str, Any]]:
     """Messages that we add, without ids yet: notices, then the runtime context, last of all."""
-    notices = [_system_message(run, text, "notice") for text in run.notices]
-    return notices + ([_system_message(run, snapshot, "context")] if snapshot else [])
+    notices = [_system_message(text, "notice") for text in run.notices]
+    snapshot = _snapshot(run, s.state, s.now)
+    return notices + ([_system_message(snapshot, "context")] if snapshot else [])
 
 
-def _system_message(run: Run, text: str, via: str) -> dict[str, Any]:
+def _system_message(text: str, via: str) -> dict[str, Any]:
     return {
         "role": "user",
         "content": [text_block(text)],
         "source": {"kind": "system", "via": via},
-        "created": run.services.now(),
         "wake": False,
         "verb": "inject",
     }
 
 
-async def _request(run: Run, messages: Sequence[Json]) -> Prepared:
+def _request(s: Scratch, run: Run) -> Prepared:
+    """The request of the step that was just opened: all that stands on the surface now."""
     assert run.call is not None
     assert run.system is not None
-    here = {"turn": run.turn, "step": run.step + 1}
-    place = run.attachments
-    past = run.history.of(run.state.surface, place)
-    said = [history.user({**m, **here, "content": history.shown(m["content"], place)}) for m in messages]
-    tokens = run.history.tokens + sum(map(estimate_message, said))
-    await trio.lowlevel.checkpoint_if_cancelled()
+    place = run.attachments(s.state)
+    messages, tokens = run.history.ahead(run.state.surface, s.state.surface, place)
     specs, memo = run.services.tools.specs(), run.history.memo
-    return prepare(run.call, run.system.text, [*past, *said], specs, said=tokens, memo=memo, place=place)
-
-
-# --- decisions -----------------------------------------------------------------------------------
-
-
-def _open_step(s: Scratch, run: Run, verdict: Verdict, extra: Sequence[Json], prepared: Prepared) -> bool:
-    """Emit the step's beginning; False if an abort came first (then nothing enters)."""
-    turn = s.state.turn
-    if turn is None or turn.abort is not None:
-        return False
-    _emit_refusals(s, verdict)
-    here = {"turn": run.turn, "step": run.step + 1}
-    s.emit("step/start", here)
-    for message in (*verdict.messages, *extra):
-        s.emit("user/message", {**_with_id(s, message), **here})
-    if prepared.problem is None:
-        emit_request(s, prepared, run.turn, run.step + 1, 1)
-    return True
+    return prepare(run.call, run.system.text, messages, specs, said=tokens, memo=memo, place=place)
 
 
 def _with_id(s: Scratch, message: Json) -> dict[str, Any]:

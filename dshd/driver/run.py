@@ -63,10 +63,9 @@ class Run:
         readable = self.services.readable
         return readable[0] / self.state.id if readable else Path("/nonexistent")
 
-    @property
-    def attachments(self) -> str | None:
+    def attachments(self, state: State) -> str | None:
         """Where the model finds this session's attachments; None if there are none."""
-        there = next(iter(self.state.files.items()), None)
+        there = next(iter(state.files.items()), None)
         return str(self.session_dir / "attachments") if there is not None else None
 
     def says(self, doing: str | None, *, waits: str | None = None, until: int | None = None) -> None:

@@ -314,11 +314,12 @@ def _places(session_dir: Path) -> tuple[Path, Path]:
 @attrs.frozen(slots=True)
 class After:
     """What follows a step: another one with this batch, or the turn's end (``ends``); ``stop``: the
-    budget that doesn't let it go on."""
+    budget that doesn't let it go on; ``prepared``: the next step has been opened already, with this."""
 
     ends: bool
     claimed: tuple[Message, ...] = ()
     stop: Stop | None = None
+    prepared: Prepared | None = None
 
 
 def after(s: Scratch, run: Run) -> After:

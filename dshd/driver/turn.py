@@ -14,6 +14,7 @@ import attrs
 from dshd.driver import prestep, step, waterfall
 from dshd.driver.budget import Stop
 from dshd.driver.run import Run
+from dshd.errors import NoSpace
 from dshd.plugins import TurnStopping
 from dshd.session.closing import Ending, close_turn
 from dshd.session.scratch import Scratch
@@ -27,10 +28,8 @@ async def work(run: Run) -> Ending | None:
     """
     run.call = run.services.models.prepare_call(_route(run), patience=run.state.settings.get("patience"))
     run.check_price(run.call)
-    while True:
-        prepared = await prestep.enter(run)
-        if prepared is None:
-            return _refused(run)
+    prepared = await prestep.enter(run)
+    while prepared is not None:
         run.step += 1
         run.notices = ()
         answer = await step.ask(run, prepared)
@@ -40,8 +39,10 @@ async def work(run: Run) -> Ending | None:
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
         run.claimed, run.finished, run.injects, run.owed = follows.claimed, {}, [], {}
-        if run.work.stop_at_boundary:
+        if follows.prepared is None and run.work.stop_at_boundary:
             return Ending(reason="interrupted", cause="shutdown", resume=True)
+        prepared = follows.prepared or await prestep.enter(run)
+    return _refused(run)
 
 
 def _route(run: Run) -> str:
@@ -57,7 +58,10 @@ def _refused(run: Run) -> Ending:
 async def _follows(run: Run) -> step.After:
     """What follows the step; who wants a word before the turn ends is asked first."""
     asks = bool(waterfall.stoppers(run.services.plugins)) and not run.work.stop_at_boundary
-    follows = await run.owner.record(lambda s: _after(s, run, closes=not asks))
+    try:
+        follows = await run.owner.record(lambda s: _straight_on(s, run, _after(s, run, closes=not asks)))
+    except NoSpace:  # for the step's end alone there may be room; its next one waits at the gate
+        follows = await run.owner.record(lambda s: _after(s, run, closes=not asks))
     if not (asks and follows.ends) or follows.stop is not None:
         return follows
     answer = run.state.turn.answer if run.state.turn is not None else ""
@@ -69,6 +73,12 @@ async def _follows(run: Run) -> step.After:
 def _after(s: Scratch, run: Run, *, closes: bool) -> step.After:
     follows = step.after(s, run)
     return _close(s, run, follows) if closes or follows.stop is not None else follows
+
+
+def _straight_on(s: Scratch, run: Run, follows: step.After) -> step.After:
+    if follows.ends:
+        return follows
+    return attrs.evolve(follows, prepared=prestep.straight_on(s, run, follows.claimed))
 
 
 def _stopping(s: Scratch, run: Run, said: Sequence[tuple[str, str]]) -> step.After:

@@ -47,6 +47,36 @@ def test_a_range_replaced_at_the_front_while_the_end_grows_is_seen() -> None:
     assert texts(history.of(rows)) == ["summary", "message 3", "more"]
 
 
+def test_a_surface_that_is_being_decided_keeps_its_messages_when_it_becomes_durable() -> None:
+    history, rows = History(), surface(1, 2)
+    layer = rows.layer()
+    layer.append(entry(3, "message 3"))
+    before, tokens = history.ahead(rows, layer)
+    assert texts(before) == ["message 1", "message 2", "message 3"]
+    now = history.of(layer.merge_into(rows))
+    assert all(a is b for a, b in zip(before, now, strict=True))
+    assert history.tokens == tokens
+
+
+def test_what_was_decided_and_dropped_is_not_in_the_history() -> None:
+    history, rows = History(), surface(1)
+    for text in ("dropped", "dropped, too"):
+        layer = rows.layer()
+        layer.append(entry(2, text))
+        assert texts(history.ahead(rows, layer)[0]) == ["message 1", text]
+    rows.append(entry(2, "kept"))
+    assert texts(history.of(rows)) == ["message 1", "kept"]
+
+
+def test_a_replacement_that_is_being_decided_is_seen_and_not_kept() -> None:
+    history, rows = History(), surface(1, 2, 3)
+    history.of(rows)
+    layer = rows.layer()
+    place(layer, entry(9, "summary"), {"replace": [1, 2]})
+    assert texts(history.ahead(rows, layer)[0]) == ["summary", "message 3"]
+    assert texts(history.of(rows)) == ["message 1", "message 2", "message 3"]
+
+
 def test_another_place_of_the_attachments_changes_all() -> None:
     history, rows = History(), surface(1)
     block = {"type": "file", "sha256": "ab", "bytes": 99, "lines": 1, "head": "h", "tail": "t"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import trio
 
 from dshd import wire
 from dshd.log.codec import Event
+from dshd.log.memory import MemoryDisk
 from dshd.model.chunks import BlockEnd, BlockStart, ReasoningDelta, TextDelta, ToolCallDelta
 from dshd.model.errors import ModelError
 from dshd.session.session import Session
@@ -69,7 +71,7 @@ def batches(events: list[Event]) -> list[list[str]]:
 # --- what a step costs ----------------------------------------------------------------------------------
 
 
-async def test_a_step_whose_answer_comes_at_once_is_three_batches() -> None:
+async def test_an_answer_that_comes_at_once_and_its_first_calls_are_one_batch() -> None:
     async with World().run() as world:
         world.script = [call("quick", "look", "look"), say("done")]
         session = await world.session()
@@ -78,8 +80,82 @@ async def test_a_step_whose_answer_comes_at_once_is_three_batches() -> None:
         first = next(n for n, types in enumerate(written) if "request/sent" in types)
         assert written[first][-1] == "request/sent"
         assert written[first + 1] == ["assistant/chunk", "assistant/message", "tool/call"]
-        assert written[first + 2] == ["tool/result", "tool/call", "tool/call"]
-        assert written[first + 3 : first + 5] == [["tool/result"], ["tool/result", "step/end"]]
+
+
+BOTH = ["tool/result", "step/end", "step/start", "request/sent"]
+
+
+async def test_the_last_result_the_steps_end_and_the_next_steps_beginning_are_one_batch() -> None:
+    async with World().run() as world:
+        world.script = [call("quick", "look", "look"), call("quick"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        written = batches(await quiet(world, session))
+        results = [types for types in written if "tool/result" in types]
+        assert results == [["tool/result", "tool/call", "tool/call"], ["tool/result"], BOTH, BOTH]
+        assert [request.count(b"'role': 'tool'") for request in world.requests] == [0, 3, 4]
+
+
+async def test_a_message_claimed_by_the_next_step_enters_in_the_batch_that_opens_it() -> None:
+    async with World().run() as world:
+        world.script = [call("gate"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        await world.gate.began.wait()
+        await steer(session, "hurry")
+        world.gate.opened.set()
+        written = batches(await quiet(world, session))
+        together = ["tool/result", "step/end", "inbox/spliced", "step/start", "user/message", "request/sent"]
+        assert together in written
+        assert b"hurry" in world.requests[1]
+
+
+async def test_with_a_plugin_the_next_step_passes_the_gates_by_itself() -> None:
+    class Passes:
+        name = "passes"
+
+        async def pre_step(self, proposal: Any) -> Any:
+            await trio.lowlevel.checkpoint()
+            return proposal
+
+    async with World(plugins=(Passes(),)).run() as world:
+        world.script = [call("quick"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        written = batches(await quiet(world, session))
+        assert next(types for types in written if "step/end" in types) == BOTH[:2]
+        assert BOTH[2:] in written
+
+
+async def test_a_full_disk_between_two_steps_is_waited_for_at_the_gate(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with World().run() as world:
+        world.script = [call("gate"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        await world.gate.began.wait()
+        assert isinstance(world.disk, MemoryDisk)
+        world.disk.fail("write", errno.ENOSPC, path="log.jsonl", times=1)
+        world.disk.fail("write", errno.ENOSPC, path="log.jsonl", skip=2, times=3)
+        world.gate.opened.set()
+        written = batches(await quiet(world, session))
+        assert BOTH[:2] in written
+        assert BOTH[2:] in written
+        assert of_type(world, session, "turn/end")[0]["reason"] == "completed"
+
+
+async def test_a_stop_between_two_steps_opens_no_next_one() -> None:
+    async with World().run() as world:
+        world.script = [call("gate"), say("done")]
+        session = await world.session()
+        await followup(session, "a")
+        await world.gate.began.wait()
+        session.driver.stop_at_boundary()
+        world.gate.opened.set()
+        await until(session, lambda: of_type(world, session, "turn/end"))
+        assert len(of_type(world, session, "step/start")) == 1
+        assert of_type(world, session, "turn/end")[0]["reason"] == "interrupted"
 
 
 # --- what opens a turn ----------------------------------------------------------------------------------
