@@ -52,7 +52,7 @@ class Files:
             saved: Json = json.loads(self.disk.read_bytes(path.with_name(VIEW)))
             if saved.pop("size") == self.disk.stat(path).size and saved["type"] == "session":
                 saved.pop("lately", None)
-                return {**saved, "phase": "idle", "doing": None}
+                return views.in_directory({**saved, "phase": "idle", "doing": None}, id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         folded = view_from_log(self.disk, path)

@@ -1,7 +1,8 @@
-"""Long texts in pieces: put, taken once, and gone with the connection."""
+"""Long texts and files in pieces: put, taken once, and gone with the connection."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,33 @@ async def test_pieces_come_back_as_one_text(tmp_path: Path) -> None:
     assert await box.taken([{"type": "text", "upload": other}]) == [{"type": "text", "text": "other"}]
     with pytest.raises(NotFound):
         await box.taken([{"type": "text", "upload": one}])
+
+
+async def test_a_file_is_put_as_base64_has_any_size_and_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MAX_TEXT", 100)
+    box, data, name = Uploads(), bytes(range(256)) * 4, None
+    for start in range(0, len(data), 300):
+        piece = base64.b64encode(data[start : start + 300]).decode()
+        name = (await box.put_data(name, piece, tmp_path))["upload"]
+    text = await put(box, "text", tmp_path)
+    assert name is not None
+    with pytest.raises(Invalid, match="other kind"):
+        await box.put(name, "text", tmp_path)
+    with pytest.raises(Invalid, match="other kind"):
+        await box.put_data(text, "", tmp_path)
+    with pytest.raises(Invalid, match="other kind"):
+        await box.taken([{"type": "text", "upload": name}])
+    with pytest.raises(Invalid, match="other kind"):
+        box.file(text)
+    with pytest.raises(Invalid, match="base64"):
+        await box.put_data(name, "not base64!", tmp_path)
+    with box.file(name) as file:
+        assert file.read() == data
+    with pytest.raises(NotFound):
+        box.file(name)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_no_name_is_left_on_disk_whatever_ends_it(tmp_path: Path) -> None:
