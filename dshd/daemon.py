@@ -232,6 +232,7 @@ class _Life:
                     await self._drain()
                     room.closing.set()
                     last.deadline = trio.current_time() + LAST_ANSWERS_S
+                    await self._registry.written()
         finally:
             room.closing.set()
 

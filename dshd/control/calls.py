@@ -135,3 +135,5 @@ class Answer:
 
 
 Handler = Callable[[Call], Awaitable[Any]]
+Tell = Callable[[Callable[[], Any]], None]  # is given a function that returns the result, or raises
+Offer = Callable[[Call, Tell], bool]

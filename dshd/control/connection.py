@@ -27,6 +27,8 @@ import logging
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Literal
 
 import attrs
@@ -144,7 +146,8 @@ class Connection:
         self._nursery: trio.Nursery
         self._under_way = 0
         self._waits = 0
-        self._changed = trio.Event()  # replaced whenever it is set
+        self._starting = 0  # tasks of requests that have not begun to run
+        self._changed: trio.Event | None = None  # there while somebody waits for a change
         self._unsent: deque[memoryview] = deque()
         self._backlog = 0
         self._to_send = trio.Event()
@@ -193,11 +196,17 @@ class Connection:
             if self._sock.is_gone():
                 return self._lose()
             with trio.move_on_after(LOOK_S):
-                await self._changed.wait()
+                await self._change()
 
     def _note(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _change(self) -> None:
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
 
     # ---------------------------------------------------------------- in
 
@@ -224,7 +233,7 @@ class Connection:
         rest = LINGER_BYTES
         with trio.move_on_after(LINGER_S):
             while self._backlog:
-                await self._changed.wait()
+                await self._change()
             self._sock.finish()
             while rest > 0 and (data := await self._sock.receive()):
                 rest -= len(data)
@@ -269,14 +278,41 @@ class Connection:
         await self.room()
         waits = _waits(method, params)
         while not waits and self._under_way - self._waits >= MOST:
-            await self._changed.wait()
+            await self._change()
+        if method.offer is not None and not self._starting and self._offer(request, method, params):
+            return
         self._under_way += 1
+        self._starting += 1
         self._waits += waits
         nursery = self._writes if method.writes else self._nursery
         nursery.start_soon(self._do, request, method, params, waits)
         await trio.lowlevel.checkpoint()
 
+    def _offer(self, request: Request, method: Method, params: Params) -> bool:
+        """Begin it without a task; False if it needs one."""
+        assert method.offer is not None
+        call = self._call(params)
+        try:
+            if not method.offer(call, partial(self._told, request, method)):
+                return False
+        except Exception as error:
+            self._fail(request, method, error)
+        else:
+            self._under_way += 1
+        return True
+
+    def _told(self, request: Request, method: Method, result: Callable[[], Any]) -> None:
+        self._under_way -= 1
+        self._note()
+        try:
+            answer = result()
+        except Exception as error:
+            self._fail(request, method, error)
+        else:
+            self._answer(request, answer)
+
     async def _do(self, request: Request, method: Method, params: Params, waits: bool) -> None:
+        self._starting -= 1
         try:
             if method.writes or method.waits:
                 await self._run(request, method, params)
@@ -294,26 +330,32 @@ class Connection:
             await self._run(request, method, params)
 
     async def _run(self, request: Request, method: Method, params: Params) -> None:
-        rights = self.rights or Rights(self._peer, writes=False)
         try:
             with holding():
-                result = await method.handler(Call(self._room, self, rights, params))
-        except DshError as error:
-            self._refuse_request(request, error)
-        except Exception:
-            log.exception("%s failed", request.method)
-            outcome = "unknown" if method.writes else None
-            what = f"{request.method} failed; the daemon's log has the details"
-            self._refuse_request(request, Internal(what, outcome=outcome))
+                result = await method.handler(self._call(params))
+        except Exception as error:
+            self._fail(request, method, error)
         else:
             self._answer(request, result)
 
+    def _call(self, params: Params) -> Call:
+        return Call(self._room, self, self.rights or Rights(self._peer, writes=False), params)
+
+    def _fail(self, request: Request, method: Method, error: Exception) -> None:
+        """The boundary: what isn't a refusal is a mistake of ours, and of this request alone."""
+        if isinstance(error, DshError):
+            return self._refuse_request(request, error)
+        log.error("%s failed", request.method, exc_info=error)
+        outcome = "unknown" if method.writes else None
+        what = f"{request.method} failed; the daemon's log has the details"
+        self._refuse_request(request, Internal(what, outcome=outcome))
+
     def _answer(self, request: Request, result: Any) -> None:
-        answer = result if isinstance(result, Answer) else Answer(result, lambda: None)
+        shown = result.result if isinstance(result, Answer) else result
         if request.answered:
-            self.write(jsonrpc.result_line(request.id, answer.result))
-        if self._state != "closed":
-            answer.then()
+            self.write(jsonrpc.result_line(request.id, shown))
+        if isinstance(result, Answer) and self._state != "closed":
+            result.then()
 
     def greet(self, params: HelloParams) -> Rights:
         """Take a hello. Raises `Conflict` for another protocol, or a second hello."""
@@ -385,7 +427,7 @@ class Connection:
     async def room(self) -> None:
         """Returns when little is unsent."""
         while self._backlog >= SMALL:
-            await self._changed.wait()
+            await self._change()
 
     # ---------------------------------------------------------------- what lasts as long as we do
 

@@ -14,7 +14,7 @@ import attrs
 
 from dshd import wire
 from dshd.control.access import AgentMay
-from dshd.control.calls import Call, Handler
+from dshd.control.calls import Call, Handler, Offer
 from dshd.control.handlers import (
     daemon,
     fsck,
@@ -37,7 +37,8 @@ from dshd.strict import structure
 class Method:
     """``writes``: refused to readers, and carried through once begun, whatever becomes of the client.
     ``waits``: may take for ever, and costs nothing meanwhile. ``process``: about the daemon itself, and
-    so answered to those who are one too many."""
+    so answered to those who are one too many. ``offer`` does the same as ``handler`` without a task, where
+    there is nothing to wait for but the disk (True); it must be as it was before where there is (False)."""
 
     params: type[wire.Params]
     handler: Handler
@@ -45,6 +46,7 @@ class Method:
     agent: AgentMay = "yes"
     waits: bool = False
     process: bool = False
+    offer: Offer | None = None
 
 
 _TABLE: Final = (
@@ -65,7 +67,7 @@ _TABLE: Final = (
     Method(wire.ExportParams, transfer.export, waits=True),
     Method(wire.ImportParams, transfer.take, writes=True, agent="no"),
     Method(wire.FsckParams, fsck.fsck),
-    Method(wire.SendParams, saying.send, writes=True, agent="own"),
+    Method(wire.SendParams, saying.send, writes=True, agent="own", offer=saying.offer),
     Method(wire.InterruptParams, saying.interrupt, writes=True, agent="no"),
     Method(wire.AbortParams, stopping.abort, writes=True, agent="no"),
     Method(wire.RetryParams, stopping.retry, writes=True, agent="no"),

@@ -68,6 +68,10 @@ class Gate:
         self._why = why
         self._open.set()
 
+    @property
+    def is_open(self) -> bool:
+        return self._why is None and self._open.is_set()
+
     async def passed(self) -> None:
         """Returns when it is open; without yielding, if it is. Raises what it was stopped with."""
         if not self._open.is_set():

@@ -18,10 +18,9 @@ question: reading never writes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
@@ -46,19 +45,53 @@ Decide = Callable[[Scratch], T]
 
 @attrs.define(eq=False)
 class Proposal(Generic[T]):
-    """Something to be decided. ``done`` is set once it is decided and durable, or refused."""
+    """Something to be decided. It is ``settled`` once it is decided and durable, or refused.
+
+    ``due`` is by when (Trio's time) whoever asked wants to know, if not for ever; ``tell`` is called once,
+    in the step in which they can.
+    """
 
     decide: Decide[T]
-    done: trio.Event = attrs.field(factory=trio.Event)
+    due: float | None = None
+    tell: Callable[[Proposal[T]], None] | None = None
     value: T | None = None
     error: DshError | None = None
+    settled: bool = False
+    overdue: bool = False
+    _done: trio.Event | None = None
+
+    @property
+    def done(self) -> trio.Event:
+        """Set once there is something to `unwrap`."""
+        if self._done is None:
+            self._done = trio.Event()
+            if self.settled or self.overdue:
+                self._done.set()
+        return self._done
 
     def settle(self, error: DshError | None = None) -> None:
         if error is not None:
             self.error = error
-        self.done.set()
+        self.settled = True
+        self._answer()
+
+    def give_up(self) -> None:
+        """It is decided all the same; whoever asked isn't kept waiting."""
+        self.overdue = True
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._done is not None:
+            self._done.set()
+        if self.tell is not None:
+            tell, self.tell = self.tell, None
+            _contained(tell, self)
 
     def unwrap(self) -> T:
+        """What was decided. Raises what it was refused with, or `Stalled`."""
+        if not self.settled:
+            raise Stalled("the disk has not answered for 10 s; whether this was written is not known.",
+                          outcome="unknown")  # fmt: skip
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
@@ -68,19 +101,21 @@ class Signal:
     """Wakes whoever waits for the next change."""
 
     def __init__(self) -> None:
-        self._event = trio.Event()
+        self._event: trio.Event | None = None
 
     def fire(self) -> None:
-        if self.awaited:
+        if self._event is not None:
             self._event.set()
-            self._event = trio.Event()
+            self._event = None
 
     async def wait(self) -> None:
+        if self._event is None:
+            self._event = trio.Event()
         await self._event.wait()
 
     @property
     def awaited(self) -> bool:
-        return bool(self._event.statistics().tasks_waiting)
+        return self._event is not None and bool(self._event.statistics().tasks_waiting)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,6 +148,8 @@ class Ledger:
         self._hooks = hooks
         self._prelude = prelude
         self._waiting: deque[Proposal[Any]] = deque()
+        self._batch: list[Proposal[Any]] = []
+        self._watched = False
         self._sync_wanted = False
         self._sync_armed = False
         self._unmark_wanted = False
@@ -122,10 +159,16 @@ class Ledger:
 
     def post(self, decide: Decide[T]) -> Proposal[T]:
         """Queue a proposal and go on. Synchronous; what is posted first is decided first."""
-        proposal = Proposal(decide)
-        self._waiting.append(proposal)
-        self._run()
-        return proposal
+        return self._queue(Proposal(decide))
+
+    def offer(self, decide: Decide[T], tell: Callable[[Proposal[T]], None]) -> None:
+        """`propose` for one who has no task to wait in: ``tell`` is called instead, with what to `unwrap`.
+
+        It is called in the step in which the proposal becomes durable, in the order of the proposals;
+        what it does for others must not fail, and what it raises is only logged.
+        """
+        self._queue(Proposal(decide, trio.current_time() + DEADLINE_S, tell))
+        self._watch()
 
     async def propose(self, decide: Decide[T]) -> T:
         """Queue a proposal and wait for its answer, at most `DEADLINE_S`.
@@ -136,12 +179,9 @@ class Ledger:
         Cancellation: only the waiting ends; the proposal is decided all the same.
         Durability: what it emitted is on disk when this returns (*soon* events: written).
         """
-        proposal = self.post(decide)
-        with trio.move_on_after(DEADLINE_S):
-            await proposal.done.wait()
-        if not proposal.done.is_set():
-            raise Stalled("the disk has not answered for 10 s; whether this was written is not known.",
-                          outcome="unknown")  # fmt: skip
+        proposal = self._queue(Proposal(decide, trio.current_time() + DEADLINE_S))
+        self._watch()
+        await proposal.done.wait()
         return proposal.unwrap()
 
     async def record(self, decide: Decide[T]) -> T:
@@ -150,6 +190,30 @@ class Ledger:
         with trio.CancelScope(shield=True):
             await proposal.done.wait()
         return proposal.unwrap()
+
+    def _queue(self, proposal: Proposal[T]) -> Proposal[T]:
+        self._waiting.append(proposal)
+        self._run()
+        return proposal
+
+    def _watch(self) -> None:
+        """See to it that nobody waits longer than they want to: one task for all, not a timer for each."""
+        if not self._watched:
+            self._watched = True
+            self._hooks.start(self._look_for_overdue)
+
+    async def _look_for_overdue(self) -> None:
+        try:
+            while due := [p.due for p in self._unsettled() if p.due is not None and not p.overdue]:
+                await trio.sleep_until(min(due))
+                for proposal in self._unsettled():
+                    if proposal.due is not None and proposal.due <= trio.current_time():
+                        proposal.give_up()
+        finally:
+            self._watched = False
+
+    def _unsettled(self) -> list[Proposal[Any]]:
+        return [p for p in (*self._batch, *self._waiting) if not p.settled]
 
     @property
     def wrote(self) -> bool:
@@ -190,13 +254,16 @@ class Ledger:
 
     async def _one_round(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
+        self._batch = batch
         try:
             await (self._commit(batch) if batch else self._housekeeping())
         except DshError as error:
             log.warning("%s", error)
         except Exception:
             log.exception("a batch failed")
-        _refuse([p for p in batch if not p.done.is_set()], Internal(BUG, outcome="unknown"))
+        if unsettled := [p for p in batch if not p.settled]:
+            _refuse(unsettled, Internal(BUG, outcome="unknown"))
+        self._batch = []
 
     async def _housekeeping(self) -> None:
         """What is done only while no proposal waits. In here, so that it can't meet a batch: a
@@ -254,14 +321,12 @@ class Ledger:
         self.state = scratch.merge()
         self._prelude = None
         _settle(batch)
-        with _contained():
-            self._hooks.tell(scratch.events[0].seq, scratch.lines)
+        _contained(self._hooks.tell, scratch.events[0].seq, scratch.lines)
         if not scratch.urgent:
             self._arm_sync()
         if self.marked and not self.state.active:
             self._arm_unmark()
-        with _contained():
-            self._hooks.changed(scratch.events)
+        _contained(self._hooks.changed, scratch.events)
         self.changed.fire()
 
     # --- deciding
@@ -332,10 +397,9 @@ def _decide_one(scratch: Scratch, proposal: Proposal[Any]) -> bool:
     return proposal.error is None or len(scratch.events) == before
 
 
-@contextlib.contextmanager
-def _contained() -> Iterator[None]:
+def _contained(look: Callable[..., None], *args: Any) -> None:
     try:
-        yield
+        look(*args)
     except Exception:
         log.exception("a look at a batch failed")
 

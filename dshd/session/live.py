@@ -19,6 +19,7 @@ from dshd.driver.port import ROOM_POLL_S
 from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
+from dshd.order import InOrder
 from dshd.session import closing, lifecycle, queueing
 from dshd.session.broken import Broken
 from dshd.session.clock import Clock
@@ -60,7 +61,7 @@ class Live:
         self._state = state
         self._refold = refold
         self._waits_for_room = False
-        self.line = trio.Lock()
+        self.line = InOrder()
         self.clock = Clock(self, around.services.now, around.start)
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)

@@ -23,8 +23,7 @@ import attrs
 import trio
 
 from dshd import wire
-from dshd.driver.driver import ROOM_POLL_S
-from dshd.driver.port import Services
+from dshd.driver.port import ROOM_POLL_S, Services
 from dshd.errors import Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import Store
@@ -174,6 +173,11 @@ class Registry:
                 await session.drain()
         await self._keep(sessions)
 
+    async def written(self) -> None:
+        """Returns when nothing that was asked is still on its way to disk, and all are told."""
+        for session in list(self.loaded.values()):
+            await session.written()
+
     async def _keep(self, sessions: list[Session]) -> None:
         """What makes the next start a quick one."""
         last = trio.current_time() + LAST_KEEPING_S
@@ -199,6 +203,11 @@ class Registry:
             return known
         home = str(self.services.home or "")
         return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
+
+    def at_hand(self, ref: str) -> Session | None:
+        """The loaded session of this name or id; None if finding it takes more than a look."""
+        id = self._listing.loaded_as(ref)
+        return None if id is None else self.loaded.get(id)
 
     async def get(self, id: str) -> Session:
         """The session, loaded if it wasn't; held until the end of the caller's `loading.holding`.

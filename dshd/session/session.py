@@ -6,7 +6,7 @@ the sentence that names the way out.
 
 | asked                             | is done in       | and decided in          |
 |-----------------------------------|------------------|-------------------------|
-| prepare, send, interrupt          | `saying`         | `sending`               |
+| prepare, send, offer, interrupt   | `saying`         | `sending`               |
 | abort, wake, retry                | `stopping`       | `lifecycle`, `retrying` |
 | wait                              | `waiting`        |                         |
 | the queue commands                | `queue_commands` | `queueing`, `undoing`   |
@@ -49,6 +49,14 @@ class Session(Live):
         Durability: the receipt means it is on disk, with its attachments.
         """
         return await saying.send(self, p, peer, content)
+
+    def offer(self, p: wire.SendParams, peer: Peer, tell: saying.Tell) -> bool:
+        """`send` for one without a task to wait in: ``tell`` is called when `send` would return.
+
+        Of what has neither attachment nor key, goes to an open session, and doesn't wait for room. False:
+        it must be sent by `send`.
+        """
+        return saying.offer(self, p, peer, tell)
 
     async def interrupt(self, p: wire.InterruptParams, peer: Peer, content: Content | None = None) -> Json:
         """One event: the activity that runs now is aborted, and the text is next."""
@@ -109,7 +117,7 @@ class Session(Live):
         return self._changed_queue(await queue_commands.clear(self, queue, peer))
 
     def _changed_queue(self, ids: Sequence[str]) -> Json:
-        return {"type": "queue", "session": self.show(), "messages": [self.message(id) for id in ids]}
+        return {"type": "queue", "session": self.show(), "messages": views.messages(self.state, ids)}
 
     async def queue_edit(self, p: wire.QueueEditParams, peer: Peer) -> Json:
         return await queue_commands.edit(self, p, peer)

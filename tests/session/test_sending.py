@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from dshd import wire
 from dshd.config import Config, Inbox
@@ -40,6 +41,24 @@ async def aborting(world: World, session: Session) -> None:
     assert abort is not None
     asked = {"turn": 1, "disposition": "keep", "cause": "user", "by": None}
     abort.post(lambda s: s.emit("abort/requested", asked))
+
+
+async def before_the_disk_answers(world: World, *sends: Awaitable[Any]) -> list[Any]:
+    """The receipts of what is sent, in this order, while something posted before is on its way to disk."""
+    receipts: list[Any] = [None] * len(sends)
+    free = trio.Event()
+    world.disk.pause = free.wait
+
+    async def one(n: int, send: Awaitable[Any]) -> None:
+        receipts[n] = await send
+
+    async with trio.open_nursery() as nursery:
+        for n, send in enumerate(sends):
+            nursery.start_soon(one, n, send)
+            await trio.testing.wait_all_tasks_blocked()
+        world.disk.pause = trio.lowlevel.checkpoint
+        free.set()
+    return receipts
 
 
 async def parked_behind(session: Session, *texts: str) -> None:
@@ -132,7 +151,9 @@ async def test_of_two_redirected_messages_the_earlier_stays_ahead() -> None:
     async with World().run() as world:
         session = await world.session()
         await aborting(world, session)
-        first, second = await steer(session, "first"), await followup(session, "second")
+        first, second = await before_the_disk_answers(
+            world, steer(session, "first"), followup(session, "second")
+        )
         assert (first["position"], second["position"]) == (1, 2)
         await until(session, lambda: session.state.turn is None or session.state.last_turn > 1)
         await session.wait_idle()

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from dshd import wire
-from dshd.control.calls import Call, Json, Room
+from dshd.control.calls import Call, Json, Room, Tell
 from dshd.control.takeup import Settled
 from dshd.errors import Denied, DshError, Invalid, NotFound, Unavailable
 from dshd.session import views
@@ -18,6 +18,26 @@ from dshd.session.loading import holding
 from dshd.session.registry import Registry
 from dshd.session.session import Session
 from dshd.session.who import Peer
+
+
+def offer(call: Call, tell: Tell) -> bool:
+    """`send`, of what can be decided at once (`Method.offer`): nearly all that programs send."""
+    params: wire.SendParams = call.params
+    ref = params.session
+    if ref is None or not _is_plain(params) or call.link.in_order.busy or not call.room.gate.is_open:
+        return False
+    session = call.registry.at_hand(ref)
+    if session is None:
+        return False
+    params.check()
+    call.rights.check_session(session.id)
+    return session.offer(params, call.peer, tell)
+
+
+def _is_plain(p: wire.SendParams) -> bool:
+    """Nothing has to be looked for, made or waited for before it is decided."""
+    later = p.content is not None or p.key is not None or p.create is not None or p.when_full == "wait"
+    return not later and not p.tied and not p.dry_run
 
 
 async def send(call: Call) -> Json:
