@@ -111,6 +111,8 @@ def _flag(param: click.Parameter | None) -> str:
 
 
 DURATION: Final = Read("D", duration)
+MOST: Final = 2**53 - 1  # that JSON carries everywhere
+NUMBER: Final = click.IntRange(1, MOST)
 
 
 def _set(name: str, value_of: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:

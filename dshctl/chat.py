@@ -31,6 +31,8 @@ from dshd import budgets, wire
 Json = dict[str, Any]
 
 TAIL_LINES: Final = 3  # of a failed command's output
+HEAD: Final = 400  # characters of a long text that are shown, and
+HEAD_LINES: Final = 4
 
 
 class Chat:
@@ -48,6 +50,7 @@ class Chat:
         self.ellipsis = ellipsis
         self.now = now
         self.session = session  # for commands in hints
+        self.place = ""  # where long texts of the session are kept
         self.turn: int | None = None
         self._started = 0
         self._step = 0
@@ -110,7 +113,7 @@ class Chat:
         waiting, self._first = self._first, []
         opener = next((said for said in reversed(waiting) if said[1].get("verb") == "followup"), waiting[-1])
         lines = self._heading(self._started or opener[0], who(opener[1].get("source")))
-        lines += [*self._prose(text_of(opener[1]), ""), ""]
+        lines += [*self._prose(text_of(opener[1], self.place), ""), ""]
         for time, data in waiting:
             if data is not opener[1]:
                 lines += self._aside(data, time)
@@ -135,7 +138,7 @@ class Chat:
         kind = str(source.get("kind") or "user")
         by = f"you {said}" if kind == "user" else f"{who(source)}"
         head = f"> {times.clock(time, self.now())} {by}: "
-        return self._prose(text_of(data), head, "  ")
+        return self._prose(text_of(data, self.place), head, "  ")
 
     def _assistant(self, data: Json, time: int) -> list[str]:
         before = self._flush_answer()
@@ -329,10 +332,21 @@ _REASONS: Final = {
 }
 
 
-def text_of(data: Json) -> str:
-    """The text blocks of a message or a result."""
+def text_of(data: Json, place: str = "") -> str:
+    """The text of a message or a result. ``place``: where the session keeps long texts, of which the
+    beginning is shown, and where the whole is."""
     blocks = data.get("content") or ()
-    return "\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    return "\n".join(_block_text(block, place) for block in blocks if block.get("type") in ("text", "file"))
+
+
+def _block_text(block: Json, place: str) -> str:
+    if block["type"] == "text":
+        return str(block.get("text") or "")
+    head = str(block.get("head") or "")[:HEAD]
+    lines = head.split("\n")[:HEAD_LINES]
+    size = f"{block.get('bytes')} bytes, {count(int(block.get('lines') or 0), 'line')} in all"
+    where = f": {place}/{block.get('sha256')}.txt" if place else ""
+    return "\n".join([*lines, f"[... {size}{where}]"])
 
 
 _EXIT_NOTE: Final = re.compile(r"\[exit \d+\b[^\]]*\]$")

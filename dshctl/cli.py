@@ -286,6 +286,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         code = run(utf8_argv(sys.argv[1:]))
+    except KeyboardInterrupt:
+        code = exits.SIGINT
+    except Terminated:
+        code = exits.SIGTERM
     except Exception as bug:  # a mistake of ours; no reason to show its insides unasked
         code = _bug(bug)
     # Nothing is left to flush, and tearing down the interpreter costs a tenth of a ping.
@@ -320,7 +324,8 @@ def run(args: list[str], out: Out | None = None) -> int:
 
 def _unwritable(why: str, out: Out) -> int:
     out.out.silence()
-    out.error_sentence(DshError(f"cannot write to standard output: {why}"))
+    done = f"; {out.achieved}" if out.achieved else ""
+    out.error_sentence(DshError(f"cannot write to standard output: {why}{done}"))
     return exits.FAILURE
 
 
@@ -332,7 +337,7 @@ def _invoke(args: list[str], out: Out) -> int:
         out.error(usage_error(mistake))
         return exits.USAGE
     except DshError as error:
-        out.error(error)
+        out.error(in_our_words(error))
         return error.exit_status
     except BrokenPipeError:  # click's own help text, to a pager that was left
         out.out.silence()
@@ -360,6 +365,22 @@ def _bare(out: Out) -> int:
     out.lines([*usual_lines(), "", "More: dshctl --help"])
     out.item(error_item(Invalid("no command", hint="dshctl --help")))
     return exits.USAGE
+
+
+# Of a request's fields those that no option has.
+_NO_OPTION = frozenset({"text", "content", "session", "message", "messages", "verb", "values"})
+
+
+def in_our_words(error: DshError) -> DshError:
+    """``expected an integer @ $.if_turn`` as ``--if-turn: expected an integer``: who types options knows
+    nothing of a request's fields."""
+    what, at, path = error.message.rstrip(".").partition(" @ $.")
+    if at:
+        names = [name for name in path.split(".") if name != "values"]
+        field = ".".join(names)
+        option = path == field and field.isidentifier() and field not in _NO_OPTION
+        error.message = f"{'--' + field.replace('_', '-') if option else field}: {what}" if field else what
+    return error
 
 
 def system_error(error: OSError) -> DshError:

@@ -201,7 +201,9 @@ class Client:
         again = _repeatable(params) if repeat is None else repeat
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._ask_once(params, start)
+                result = self._ask_once(params, start)
+                self._note(params, result)
+                return result
             except Lost as lost:
                 self.drop()
                 if not again:
@@ -210,6 +212,10 @@ class Client:
                     raise errors.Unreachable(f"the connection to the daemon was lost: {lost}") from None
                 time.sleep(min(0.2 * attempt, self.deadline.left(0.4) or 0))
         raise AssertionError("unreachable")
+
+    def _note(self, params: wire.Params, result: Any) -> None:
+        if params.method not in _READS:
+            self.options.out.achieved = _achieved(result if isinstance(result, dict) else {})
 
     def _ask_once(self, params: wire.Params, start: bool | None) -> Any:
         connection = self.connection(start=start)
@@ -272,6 +278,15 @@ class Client:
             elif got.get("id") == number:
                 yield "", result_of(got)
                 return
+
+
+def _achieved(result: dict[str, Any]) -> str:
+    receipt = result.get("receipt") or result
+    if receipt.get("type") == "receipt":
+        return f"it was sent as {receipt.get('message')}"
+    if result.get("type") == "created":
+        return f"session {result['session']['id']} was made"
+    return "it was done all the same"
 
 
 def _blocks(params: wire.Params) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Final
 from dshd.errors import DshError
 
 MIN_COLUMNS: Final = 36
+MAX_COLUMNS: Final = 1000
 
 # C0 but newline and tab, DEL, C1; and what reorders or hides text: bidi controls, zero widths,
 # line and paragraph separators, tags.
@@ -83,11 +84,12 @@ def utf8_locale(environ: Mapping[str, str]) -> bool:
 
 
 def columns(environ: Mapping[str, str]) -> int:
-    """How wide: COLUMNS, else the terminal's width, else 80; never under 36."""
+    """How wide: COLUMNS, else the terminal's width, else 80; from 36 to 1000."""
     try:
-        return max(MIN_COLUMNS, int(environ.get("COLUMNS", "")))
+        said = int(environ.get("COLUMNS", ""))
     except ValueError:
-        return max(MIN_COLUMNS, _terminal_columns() or 80)
+        said = _terminal_columns() or 80
+    return min(max(MIN_COLUMNS, said), MAX_COLUMNS)
 
 
 def _terminal_columns() -> int:
@@ -162,8 +164,8 @@ class Out:
         self.quiet = False
         self.verbose = False
         self.unicode = utf8_locale(self.environ)
+        self.achieved = ""  # what has been done already, for when its result can't be written
         self._held: dict[str, Any] | None = None
-        self._wrote = False
 
     @property
     def columns(self) -> int:

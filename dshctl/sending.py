@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from dshctl import exits, sentences, text, times
-from dshctl.base import DURATION, SESSION, WORDS, Cli, Mistake, Read, here
+from dshctl.base import DURATION, NUMBER, SESSION, WORDS, Cli, Mistake, Read, here
 from dshctl.keys import expand
 from dshd import paths, wire
 from dshd.errors import DshError, Invalid, NotFound, Unavailable
@@ -81,7 +81,7 @@ ENDS = (
 WHEN = (
     click.option("--if-idle", is_flag=True, help="Only if nothing runs; else exit 5."),
     click.option("--if-empty", is_flag=True, help="Only if nothing is queued; else exit 5."),
-    click.option("--if-turn", type=int, metavar="N", help="Only while turn N runs; else exit 5."),
+    click.option("--if-turn", type=NUMBER, metavar="N", help="Only while turn N runs; else exit 5."),
     click.option("--first", is_flag=True, help="To the head of its queue."),
     click.option("--no-wake", is_flag=True, help="Queue it and wake nobody."),
 )

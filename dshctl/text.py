@@ -21,7 +21,7 @@ from dshd.errors import Full, Invalid, NotFound
 
 MAX_TEXT = 8 * 1024 * 1024  # bytes; what the daemon takes in one message
 _BAD = re.compile("[\0\ud800-\udfff]")
-_LINES = re.compile(r"^(?P<path>.+):(?P<first>\d+)(?:-(?P<last>\d+))?$")
+_LINES = re.compile(r"^(?P<path>.+):(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?$", re.ASCII)
 
 
 class Text(NamedTuple):
@@ -98,12 +98,18 @@ def standard_input() -> tuple[BinaryIO | None, bool]:
 def file_block(spec: str) -> dict[str, Any]:
     """``F`` or ``F:A-B`` (lines, from 1) as a text block that holds a snapshot of the file.
 
-    A file really named ``F:3`` wins over line 3 of F. Raises NotFound with the absolute path.
+    A file really named ``F:3`` wins over line 3 of F. Raises NotFound with the absolute path, Invalid for
+    lines that it doesn't have; what goes beyond its end ends there.
     """
     path, first, last = _span(spec)
     raw = _load(path)
     if first:
-        raw = b"\n".join(raw.split(b"\n")[first - 1 : last])
+        lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
+        if first > len(lines):
+            has = "no lines" if not lines else f"{len(lines)} line{'s' if len(lines) > 1 else ''}"
+            raise Invalid(f"--file {spec}: {shown_path(path)} has {has}")
+        last = min(last, len(lines))
+        raw = b"\n".join(lines[first - 1 : last])
     body, _ = clean(raw)
     return {"type": "text", "text": f"{_title(path, first, last)}\n{body}"}
 

@@ -310,8 +310,9 @@ def parse(user: Source | None, system: Source | None = None) -> Config:
 def _toml(source: Source) -> dict[str, Any]:
     try:
         table = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
-        raise NotConfigured(_syntax_error(source.name, str(error)), hint="dshctl config check") from None
+    except (ValueError, RecursionError) as error:  # the latter two: a number, or brackets, without end
+        what = _syntax_error(source, str(error))
+        raise NotConfigured(what, hint="dshctl config check") from None
     model = table.get("model", {})
     if isinstance(model, str):
         table["model"] = {"default": model}
@@ -320,12 +321,14 @@ def _toml(source: Source) -> dict[str, Any]:
     return table
 
 
-def _syntax_error(name: str, text: str) -> str:
+def _syntax_error(source: Source, text: str) -> str:
     what, _, place = text.partition(" (at ")
     line = place.partition("line ")[2].partition(",")[0]
+    if place.startswith("end of document"):
+        line = str(source.text.rstrip().count("\n") + 1)
     if what == "Cannot overwrite a value":
         what = 'a name is a value or a table, not both (for both: [model] default = "ROUTE")'
-    return f"{name}:{line}: {what}" if line.isdigit() else f"{name}: {text}"
+    return f"{source.name}:{line}: {what}" if line.isdigit() else f"{source.name}: {text}"
 
 
 def _structured(source: Source, table: dict[str, Any]) -> Config:

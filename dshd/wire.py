@@ -738,8 +738,10 @@ def _distances(word: str, name: str) -> tuple[int, int, int]:
 
 # ---------------------------------------------------------------- durations and times
 
-_DURATION: Final = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z", re.ASCII)
-_BARE: Final = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
+# Of more digits than these nothing is a duration or a time, and Python refuses to read thousands of them.
+_N: Final = r"\d{1,15}"
+_DURATION: Final = re.compile(rf"(?=\d)(?:({_N})d)?(?:({_N})h)?(?:({_N})m)?(?:({_N})s)?\Z", re.ASCII)
+_BARE: Final = re.compile(rf"{_N}(?:\.{_N})?\Z", re.ASCII)
 _SECONDS: Final = (86400, 3600, 60, 1)
 _MAX_SECONDS: Final = 100 * 366 * 86400
 
@@ -781,7 +783,8 @@ def parse_count(text: str) -> int:
 
 
 _CLOCK: Final = re.compile(r"(?:(today|tomorrow)[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.ASCII)
-_UNIX: Final = re.compile(r"@(\d+(?:\.\d+)?)\Z", re.ASCII)
+_UNIX: Final = re.compile(rf"@({_N}(?:\.{_N})?)\Z", re.ASCII)
+_LAST_MOMENT: Final = 253_402_300_799_000  # Unix ms; the last second of 9999
 
 
 def parse_time(text: str, now_ms: int, tz: tzinfo | None = None, *, past: bool = False) -> int:
@@ -793,6 +796,8 @@ def parse_time(text: str, now_ms: int, tz: tzinfo | None = None, *, past: bool =
     moment = _parse_moment(text.strip(), now_ms, tz, past)
     if moment is None:
         raise Invalid(f'"{text}" is not a time; write 18:00, tomorrow 06:00, 2026-12-01 06:00 or @UNIX')
+    if moment > _LAST_MOMENT:
+        raise Invalid(f'"{text}" is after the year 9999')
     if moment < now_ms and not past:
         raise Invalid(f'"{text}" is in the past')
     return moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dshctl import sentences
-from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
+from dshctl.base import NUMBER, SESSION, Cli, Mistake, command, one_session, session_argument
 from dshd import wire
 
 
@@ -16,7 +16,7 @@ from dshd import wire
 )
 @session_argument()
 @SESSION
-@click.option("--turn", type=int, metavar="N", help="Only if this turn runs.")
+@click.option("--turn", type=NUMBER, metavar="N", help="Only if this turn runs.")
 @click.option("--keep", is_flag=True, help="Park what is queued (the default).")
 @click.option("--clear", is_flag=True, help="Also clear what is queued.")
 @click.option("--continue", "go_on", is_flag=True, help="Go on with what is queued.")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dshctl import exits, sentences
-from dshctl.base import SESSION, Cli, command
+from dshctl.base import NUMBER, SESSION, Cli, command
 from dshd import wire
 
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 )
 @click.argument("message", required=False, metavar="[MESSAGE]")
 @SESSION
-@click.option("-n", "number", type=click.IntRange(min=1), default=1, metavar="N", help="The Nth last (1).")
+@click.option("-n", "number", type=NUMBER, default=1, metavar="N", help="The Nth last (1).")
 def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> int:
     """The answer to a message, or the session's last one. Works without a daemon.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from dshctl.base import SESSION, Cli, Mistake, Read, command, one_session, session_argument
+from dshctl.base import MOST, SESSION, Cli, Mistake, Read, command, one_session, session_argument
 from dshctl.chat import Chat
 from dshctl.connection import LogLine
 from dshctl.times import now_ms
@@ -16,7 +17,7 @@ from dshd import wire
 from dshd.errors import Damaged, Invalid
 
 Json = dict[str, Any]
-_TURNS = re.compile(r"(\d+)(?:-(\d*))?\Z")
+_TURNS = re.compile(r"(\d{1,15})(?:-(\d{0,15}))?\Z", re.ASCII)
 OPEN_END = 2**53 - 1
 
 
@@ -52,7 +53,7 @@ def read_since(text: str) -> int:
 )
 @session_argument()
 @SESSION
-@click.option("-n", "newest", type=click.IntRange(min=0), metavar="N", help="The last N turns (3).")
+@click.option("-n", "newest", type=click.IntRange(0, MOST), metavar="N", help="The last N turns (3).")
 @click.option("--turn", type=Read("N[-M]", read_turns), metavar="N[-M]", help="These turns.")
 @click.option("--since", type=Read("T", read_since), metavar="T", help="From this time on (18:00, 2h).")
 @click.option("--all", "everything", is_flag=True, help="From the beginning.")
@@ -147,6 +148,7 @@ class Show:
         elif self.raw:
             out.raw(event.raw)
         else:
+            self._chat.place = os.path.join(self._cli.client().places.sessions, session, "attachments")
             out.lines(self._chat.feed(event))
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dshctl import sending, sentences
-from dshctl.base import SESSION, WORDS, Cli, Group, command
+from dshctl.base import NUMBER, SESSION, WORDS, Cli, Group, command
 from dshctl.output import one_line, table
 from dshctl.times import clock, now_ms, since
 from dshd import wire
@@ -128,7 +128,8 @@ def show(cli: Cli, message: str) -> None:
 )
 @click.argument("message", metavar="MESSAGE")
 @WORDS
-@click.option("--version", "version", type=int, metavar="N", help="Only if nobody else has edited it since.")
+@click.option("--version", "version", type=NUMBER, metavar="N",
+              help="Only if nobody else has edited it since.")  # fmt: skip
 def edit(cli: Cli, message: str, words: tuple[str, ...], version: int | None) -> None:
     """Replace a waiting message's text; its place and id stay."""
     said = sending.said(words)

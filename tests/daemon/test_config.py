@@ -137,6 +137,11 @@ def test_the_default_route_may_stand_in_its_section() -> None:
     [
         ("[routes.fast]\nadapter = 'openai'\n\n\n\n\nmax_token = 1",
          "config.toml:7: routes.fast.max_token: unknown key; did you mean max_tokens?"),
+        ("\n[driver]\n[bud", "config.toml:3: Expected ']' at the end of a table declaration"),
+        ("\nmodel = 'x\n", "config.toml:2: Expected"),
+        ('a = """\n\n', "config.toml:1: Unterminated string"),
+        (f"a = {'9' * 5000}", "config.toml: Exceeds the limit"),
+        (f"a = {'[' * 100_000}", "config.toml: maximum recursion depth"),
         ("modle = 'x'", "config.toml:1: modle: unknown key; did you mean model?"),
         ("[deamon]", "config.toml:1: deamon: unknown key; did you mean daemon?"),
         ("[sessions]\nnet = 'on'", "config.toml:2: sessions.net: expected a boolean, got a string"),

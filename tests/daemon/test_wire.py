@@ -246,11 +246,18 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "h1", "1m1h", "-5", "1 h", "1w", "1.5h", "٣s", "5s\n", "9" * 30, "inf"]
-)
+    "text", ["", "s", "h1", "1m1h", "-5", "1 h", "1w", "1.5h", "٣s", "5s\n", "9" * 30, "inf",
+             "9" * 5000, "9" * 5000 + "d", "1." + "9" * 5000]
+)  # fmt: skip
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["@99999999999999", "@" + "9" * 5000, "@253402300800"])
+def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        parse_time(text, 0, past=True)
 
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

@@ -150,6 +150,19 @@ def test_an_interrupt_is_not_called_an_abort() -> None:
     assert "interrupted by you (pts/3) at 11:29: look first, " in log.lines()[-2]
 
 
+def test_of_a_long_text_the_beginning_is_shown_and_where_the_whole_is() -> None:
+    head = "one\ntwo\n" * 9
+    block = {"type": "file", "sha256": "73b4", "bytes": 70005, "lines": 900, "head": head, "tail": "end"}
+    log = Log().add("turn/start", turn=12)
+    log.add("user/message", id="m", verb="followup", source=YOU, content=[block])
+    log.add("turn/end", turn=12, reason="completed")
+    chat = Chat(80)
+    chat.place = "/s/attachments"
+    lines = [line for event in log.events for line in chat.feed(event)]
+    where = "[... 70005 bytes, 900 lines in all: /s/attachments/73b4.txt]"
+    assert lines[1:6] == ["one", "two", "one", "two", where]
+
+
 def test_an_abort_because_its_client_went_is_not_called_yours() -> None:
     log = Log().add("turn/start", turn=12).said("followup", "x")
     log.add("abort/requested", turn=12, by=YOU, cause="abort", reason=wire.GONE)

@@ -13,7 +13,7 @@ from dshctl.cli import COMMANDS, LATER, NEAR, ROOT, SYNONYMS, USUAL
 from dshd import errors
 from dshd.errors import Invalid
 from tests.dshctl.conftest import Dshctl
-from tests.dshctl.fake import RECEIPT, Fake
+from tests.dshctl.fake import RECEIPT, Fake, Refuse
 
 HEAVY = ("attrs", "attr", "cattrs", "httpx", "trio", "orjson", "jsonschema", "subprocess", "tomllib")
 
@@ -270,5 +270,70 @@ def test_a_mistake_of_ours_is_one_sentence_and_with_v_a_traceback(
     assert said.count("Traceback") == 1
 
 
+CTRL_C = """
+import runpy, sys
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Slow())
+sys.argv = ["dshctl", "ping"]
+runpy.run_module("dshctl", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["dshctl.cli", "click", "dshctl.output", "dshctl.commands.ping", "dshctl.client"]
+)
+def test_ctrl_c_while_it_imports_is_130_and_silent(dshctl: Dshctl, module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CTRL_C.format(module=module)], env=dshctl.environ,
+                          capture_output=True, timeout=30, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("expected an integer @ $.if_turn", "--if-turn: expected an integer"),
+        ("expected an integer @ $.as", "--as: expected an integer"),
+        ("expected mode, got 5 @ $.values.mode", "mode: expected mode, got 5"),
+        ("expected a text block @ $.content[0]", "content[0]: expected a text block"),
+        ("nothing to set", "nothing to set"),
+    ],
+)
+def test_where_a_request_is_wrong_is_said_as_it_was_typed(
+    dshctl: Dshctl, fake: Fake, told: str, said: str
+) -> None:
+    fake.answers["session.send"] = Refuse("INVALID", told)
+    ran = dshctl("followup", "x")
+    assert (ran.code, ran.err) == (2, f"dshctl: {said}.\n")
+
+
+HUGE = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("followup", "--at", "@99999999999999", "x"), ("followup", "--at", f"@{HUGE}", "x"),
+        ("followup", "--at", f"{HUGE}-01-01", "x"), ("followup", "--in", HUGE, "x"),
+        ("followup", "--expires", f"{HUGE}d", "x"), ("followup", "--if-turn", HUGE, "x"),
+        ("followup", "--if-turn", "99999999999999999999", "x"), ("ping", "--timeout", f"1h{HUGE}m"),
+        ("log", "--turn", HUGE), ("log", "--turn", f"1-{HUGE}"), ("log", "-n", HUGE), ("answer", "-n", HUGE),
+        ("log", "--since", HUGE), ("abort", "--turn", HUGE), ("queue", "edit", "s.1", "--version", HUGE, "x"),
+        ("set", f"patience={HUGE}"), ("new", "--patience", f"{HUGE}s"), ("fork", "--at", HUGE),
+    ],
+    ids=lambda args: " ".join(args)[:40],
+)  # fmt: skip
+def test_a_number_of_any_length_is_read_or_refused(dshctl: Dshctl, fake: Fake, args: tuple[str, ...]) -> None:
+    ran = dshctl(*args)
+    assert ran.code == 2, ran
+    assert "mistake in dshctl" not in ran.err
+    assert [method for method, _ in fake.asked if method != "daemon.hello"] == []
+
+
 def test_the_entry_point_is_there() -> None:
+    from dshctl.__main__ import main
+
+    assert callable(main)
     assert callable(cli.main)

@@ -164,6 +164,29 @@ def test_a_full_stdout_is_an_error_that_says_so(dshctl: Dshctl) -> None:
     assert done.stderr == b"dshctl: cannot write to standard output: no space left on device.\n"
 
 
+@pytest.mark.parametrize(
+    ("args", "done"),
+    [
+        ("followup x", "it was sent as s4h8w2c1.17"),
+        ("followup --json x", "it was sent as s4h8w2c1.17"),
+        ("new", "session s4h8w2c1 was made"),
+        ("abort", "it was done all the same"),
+    ],
+)
+def test_what_was_done_before_stdout_was_found_full_is_said(
+    dshctl: Dshctl, fake: Fake, args: str, done: str
+) -> None:
+    from tests.dshctl.test_schemas import ABORTED
+
+    created = {"type": "created", "exit": 0, "session": SESSION, "receipt": None}
+    fake.answers |= {"session.send": RECEIPT, "session.create": created, "session.abort": ABORTED}
+    with open("/dev/full", "wb") as full:
+        ran = run(dshctl, *args.split(), stdout=full, stderr=subprocess.PIPE)
+    assert ran.returncode == 1
+    said = " ".join(ran.stderr.decode().split())
+    assert said.endswith(f"dshctl: cannot write to standard output: no space left on device; {done}.")
+
+
 def test_a_reader_that_went_away_is_no_error(dshctl: Dshctl) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,27 @@ def test_a_file_whose_name_looks_like_lines_wins(dshctl: Dshctl, monkeypatch: py
         text.file_block("a:3-1")
     with pytest.raises(NotFound, match=str(dshctl.home / "b")):
         text.file_block("b:1")
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "has"),
+    [("a\nb\n", "7-9", "2 lines"), ("a\nb", "3", "2 lines"), ("a\n", "2", "1 line"), ("", "1", "no lines")],
+)
+def test_lines_beyond_the_end_of_a_file_are_refused(
+    dshctl: Dshctl, fake: Fake, tmp_path: Path, content: str, lines: str, has: str
+) -> None:
+    (tmp_path / "f").write_text(content)
+    ran = dshctl("followup", "--file", f"{tmp_path}/f:{lines}", "look")
+    assert ran.code == 2
+    assert f"{tmp_path}/f has {has}." in " ".join(ran.err.split())
+    assert not fake.params("session.send")
+
+
+def test_lines_that_go_beyond_the_end_end_there(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a\nb\nc\n")
+    block = text.file_block(f"{tmp_path}/f:2-99")
+    assert block["text"] == f"File {tmp_path}/f, lines 2-3, as it is now:\nb\nc"
+    assert text.file_block(f"{tmp_path}/f:3")["text"].endswith("lines 3-3, as it is now:\nc")
 
 
 def test_only_files_need_no_words(dshctl: Dshctl, fake: Fake) -> None:

@@ -352,8 +352,8 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
         ),
         (
             {"verb": "interrupt", "queue": "next-turn", "position": 2, "keep": True},
-            "interrupt -> api, stops turn 12 and runs next, 2nd behind earlier interrupts; then the session is"
-            " parked.",
+            "interrupt -> api, stops turn 12 and runs next, 2nd behind earlier interrupts; then the session "
+            "is parked.",
         ),
         (
             {"verb": "interrupt", "queue": "next-turn", "phase": "idle", "turn": 13},
