@@ -117,7 +117,8 @@ class Daemon:
     def _apply(self, config: Config) -> None:
         """Take a config, whole or not at all."""
         environ = configuration.environment(config, self.places, self._setup.environ)
-        plugins = tuple(load_plugins(config.plugins))
+        made = tuple(self.plugins)
+        plugins = tuple(load_plugins(config.plugins, self.config.plugins if made else None, made))
         model = config.model
         self.models.configure(
             config.routes, default=model.default, idle_timeout=model.idle_timeout, patience=model.patience

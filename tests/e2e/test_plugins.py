@@ -19,11 +19,14 @@ def test_a_rate_limit_lets_so_many_of_one_session_s_turns_begin(home: Home, mode
     sent = [home.json("followup", f"number {n}")[0]["message"] for n in range(5)]
     for message in sent[:2]:
         home.ok("wait", message)
+    home.ok("daemon", "reload")
     for message in sent[2:]:
         assert home.ctl("wait", message, "--timeout", "0.5").returncode == 124
     assert texts(home.said()) == ["number 0", "number 1"]
     assert [m["id"] for m in home.json("queue")] == sent[2:]
     assert "rate_limit" in home.ok("why", sent[2])
+    late = home.json("followup", "one more")[0]["message"]
+    assert home.ctl("wait", late, "--timeout", "0.5").returncode == 124
 
 
 def test_a_rate_limit_is_the_same_over_many_sessions(home: Home, model: Model) -> None:
