@@ -72,8 +72,11 @@ class Taken(NamedTuple):
 
 
 class Counts(NamedTuple):
+    """``problem``: why the rest is not known, with the place; a status tells that and goes on."""
+
     waiting: int
     refused: int
+    problem: str | None = None
 
 
 def is_alias(text: str) -> bool:
@@ -190,9 +193,12 @@ class Spool:
             return [*self.strange(), *self.waiting()]
 
     def counts(self) -> Counts:
-        """How many wait, and how many were refused."""
-        refused = [name for name in self._names(self.refused) if not name.startswith(".")]
-        return Counts(len(self.waiting()), sum(name.endswith(".json") for name in refused))
+        """How many wait, and how many were refused. Never a reason to fail."""
+        try:
+            refused = [name for name in self._names(self.refused) if not name.startswith(".")]
+            return Counts(len(self.waiting()), sum(name.endswith(".json") for name in refused))
+        except OSError as error:
+            return Counts(0, 0, f"{error.filename or self.path}: {(error.strerror or str(error)).lower()}")
 
     def read(self, name: str) -> Spooled:
         """Raises `Broken`."""

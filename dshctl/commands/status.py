@@ -56,6 +56,8 @@ def spool_lines(spool: Json | None) -> list[str]:
     """What waits there, and what was refused with the command to look."""
     waiting, refused = ((spool or {}).get(name) or 0 for name in ("waiting", "refused"))
     lines = [f"{sentences.count(waiting, 'spooled send')} to be taken up."] if waiting else []
+    if (spool or {}).get("problem"):
+        lines.append(f"The spool can't be read: {(spool or {})['problem']}")
     if refused:
         where = shlex.quote(os.path.join((spool or {})["dir"], "refused"))
         lines += [f"{sentences.count(refused, 'spooled send')} refused:  grep . {where}/*.json"]

@@ -34,7 +34,8 @@ def check(value: Json) -> None:
 STATUS: Json = {
     "type": "status", "version": "1.2.0", "pid": 4121, "started_at": 0, "supervisor": None,
     "today": {"tokens": 1_900_000, "cost": 2.31, "currency": "USD"}, "sessions": [SESSION], "closed": 2,
-    "closed_bytes": 88, "spool": {"waiting": 0, "refused": 0, "dir": "/home/you/.local/state/dshd/spool"},
+    "closed_bytes": 88,
+    "spool": {"waiting": 0, "refused": 0, "problem": None, "dir": "/home/you/.local/state/dshd/spool"},
 }  # fmt: skip
 ABORTED: Json = {
     "type": "aborted", "exit": 0, "session": "s4h8w2c1", "name": "api", "turn": 12,

@@ -115,3 +115,17 @@ def test_refused_ones_are_counted_with_the_command_to_look(dshctl: Dshctl) -> No
     assert json.loads((place.refused / file).read_text())["reason"] == 'no session "x"'
     assert f"1 spooled send refused:  grep . {place.refused}/*.json" in dshctl("status").out
     assert "was refused" in dshctl("message", name).err
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_a_spool_that_cannot_be_read_is_a_line_of_the_status(dshctl: Dshctl, daemon: bool) -> None:
+    dshctl.state.mkdir()
+    (dshctl.state / "spool").symlink_to("spool")
+    if daemon:
+        assert dshctl.process("daemon", "start", env=dshctl.environ).code == 0
+    ran = dshctl("status")
+    if daemon:
+        assert dshctl.process("daemon", "stop").code == 0
+    assert ran.code == (0 if daemon else 3)
+    assert f"The spool can't be read: {dshctl.state}/spool" in ran.out
+    assert "symbolic links" in ran.out
