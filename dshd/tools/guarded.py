@@ -46,7 +46,7 @@ UNSURE = (-1,)
 MOST_REMEMBERED = 1000  # directories
 
 NAMES = "|".join(sorted(re.escape(name) for name in (*ANYWHERE, *SHELL_START)))
-NAMED = re.compile(rf"(?:{NAMES})(?![\w-])|autostart|hooks|\.git/|\.(?:config|local)/", re.IGNORECASE)
+NAMED = re.compile(rf"(?:{NAMES}|(?<![\w-])\.git)(?![\w-])|autostart|\.(?:config|local)/", re.IGNORECASE)
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -65,16 +65,15 @@ class Guarded:
 
 def guard(dir: Path, home: Path | None, command: str, copies: Path | None) -> Guarded:
     """Look at a session's directory (resolved). ``copies``: where to copy what is protected to."""
-    deep = NAMED.search(command) is not None
-    protected = protected_in(dir, fresh=deep)
+    protected = protected_in(dir)[:MOST_PROTECTED]
     absent, state = absent_in(dir, home)
     return Guarded(
         dir=dir,
-        protected=protected[:MOST_PROTECTED],
+        protected=protected,
         absent=absent,
         state=state,
-        copies=tuple(copied(protected[:MOST_PROTECTED], copies)) if copies is not None else (),
-        before=frozenset(protected) if deep else None,
+        copies=tuple(copied(protected, copies)) if copies is not None else (),
+        before=frozenset(search(dir, DEEPEST)) if NAMED.search(command) else None,
     )
 
 
@@ -99,7 +98,7 @@ def come_into_being(guarded: Guarded) -> list[Path]:
     if guarded.before is None:
         return []
     repositories = {git for path in guarded.before if (git := git_of(path))}
-    new = [path for path in protected_in(guarded.dir, fresh=True) if path not in guarded.before]
+    new = [path for path in search(guarded.dir, DEEPEST) if path not in guarded.before]
     return [path for path in new if (git := git_of(path)) is None or is_of(path, git, repositories)]
 
 
@@ -170,11 +169,11 @@ _looked: dict[Path, tuple[float, tuple[Path, ...]]] = {}  # {dir: (when, what)}
 _read_once: dict[Path, tuple[State, Read]] = {}
 
 
-def protected_in(dir: Path, *, fresh: bool = False) -> tuple[Path, ...]:
+def protected_in(dir: Path) -> tuple[Path, ...]:
     """What is never writable in ``dir``, as far as it exists now. 0.1 s at most as a rule."""
     now = time.monotonic()
     when, deep = _looked.get(dir, (-FRESH, ()))
-    if fresh or now - when >= FRESH:
+    if now - when >= FRESH:
         deep = tuple(search(dir, DEEPEST))
         _remember(_looked, dir, (now, deep))
         return deep

@@ -172,6 +172,24 @@ def test_a_place_is_resolved_again_when_a_link_on_its_way_leads_elsewhere(tmp_pa
     assert guarded.existing(asked) == (tmp_path / "two/place", tmp_path / "later")
 
 
+@pytest.mark.parametrize("command", [
+    "echo x > a/.bashrc", "mkdir sub/.SSH", "cd new/.git && echo > hooks/x", "cp x .config/autostart/",
+    "sh -c 'cat > ~/.profile'", "cat .git/config",
+])  # fmt: skip
+def test_a_command_that_names_a_protected_place_has_the_tree_looked_through(
+    tmp_path: Path, command: str
+) -> None:
+    assert guarded.guard(tmp_path, None, command, None).before is not None
+
+
+@pytest.mark.parametrize("command", [
+    "make test", "ls src/hooks", "git clone https://example.org/me/x.git", "cat config", ".gitignore",
+    "ls a.bashrc-old/.bashrc_d", "echo .github/workflows", "python manage.py local/config",
+])  # fmt: skip
+def test_a_command_that_names_none_does_not_pay_for_that(tmp_path: Path, command: str) -> None:
+    assert guarded.guard(tmp_path, None, command, None).before is None
+
+
 def test_links_are_not_followed_when_looking_for_protected_places(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "other" / ".ssh").mkdir(parents=True)
@@ -480,6 +498,8 @@ async def test_a_repository_that_a_command_makes_is_its_own_business(confined: T
     )
     assert "[exit 0" in made.text
     assert "protected" not in made.text
+    then = await sh(confined, "git -C new config user.name b && grep -c 'name = b' new/.git/config")
+    assert then.text.startswith("1\n")
     for name in ("new/.git/hooks", "new/.git/config", "copy.git/.git/hooks/x"):
         assert exists(confined.dir / name)
 
