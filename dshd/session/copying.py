@@ -30,9 +30,13 @@ import attrs
 
 from dshd.errors import Conflict, Damaged, NotFound
 from dshd.log.codec import Event
+from dshd.log.vocabulary import GAP
 from dshd.session import gap as gaps
 from dshd.session import state as fold
+from dshd.session import surface
+from dshd.session.layer import Rows
 from dshd.session.state import Nonsense, State
+from dshd.session.surface import Entry
 
 Json = dict[str, Any]
 Rename = Callable[[str], str]
@@ -99,24 +103,31 @@ class Outside:
     turn: int
 
 
-class Point:
-    """Takes the parent's events in order and finds where to fork: at ``at``, or at the newest place."""
+def newest(state: State) -> Outside:
+    """The newest place of a session: now, or before the turn that runs. Settings are those of now."""
+    if state.turn is None:
+        return Outside(state.seq, state.settings, state.title, state.last_turn)
+    return Outside(state.turn.seq - 1, state.settings, state.title, state.last_turn - 1)
 
-    def __init__(self, at: int | None) -> None:
+
+class Point:
+    """Takes the parent's events in order and finds whether ``at`` is such a place."""
+
+    def __init__(self, at: int) -> None:
         self.at = at
         self._state = State()
-        self._before: Outside | None = None  # the newest one, up to ``at``
+        self._before: Outside | None = None  # the newest place up to ``at``
         self._after: int | None = None
         self._inside: int | None = None  # the turn that ``at`` is inside of
 
     def take(self, event: Event) -> None:
-        if self._after is not None or (self.at is not None and self._is_there):
+        if self._after is not None or self._is_there:
             return
         fold.apply(self._state, event)
         if self._state.turn is not None:
             self._inside = self._state.turn.number if event.seq == self.at else self._inside
             return
-        if self.at is None or self._state.seq <= self.at:
+        if self._state.seq <= self.at:
             state = self._state
             self._before = Outside(state.seq, state.settings, state.title, state.last_turn)
         else:
@@ -126,16 +137,11 @@ class Point:
     def _is_there(self) -> bool:
         return self._before is not None and self._before.seq == self.at
 
-    @property
-    def runs(self) -> int | None:
-        """The turn that is open behind the newest place."""
-        return self._state.turn.number if self._state.turn is not None else None
-
     def found(self, name: str) -> Outside:
         """Raises `Conflict` if ``at`` is inside a turn, `NotFound` if the session has no such event."""
-        if self._before is not None and (self.at is None or self._is_there):
+        if self._before is not None and self._is_there:
             return self._before
-        if self.at is None or self._state.seq < self.at:
+        if self._state.seq < self.at:
             raise NotFound(f"{name} has no event {self.at}; its last is {self._state.seq}.",
                            hint=f"dshctl log -o json -s {name}", outcome="not-written")  # fmt: skip
         near = [seq for seq in (self._before and self._before.seq, self._after) if seq is not None]
@@ -172,7 +178,8 @@ class Fork:
 
     def __init__(self, header: Json, now: int) -> None:
         self.state = State()
-        self._parent = State()
+        self._gap = False  # the parent's log was repaired: what comes now may not fit
+        self._surface_there: Rows[Entry] = Rows()
         self._seqs: dict[int, int] = {}  # of what is on the surface: {the parent's: ours}
         self._header = Event(0, now, "session/header", header)
         self._rename: Rename = lambda id: id
@@ -183,10 +190,12 @@ class Fork:
         return self._header
 
     def take(self, event: Event) -> Iterator[Event]:
-        fold.apply(self._parent, event)
+        self._gap = self._gap or event.type == GAP
         if event.type not in _COPIED:
             return
-        fitting = gaps.fit(self.state, event) if self._parent.gap else iter((event,))
+        if event.surface is not None:
+            surface.place(self._surface_there, Entry(event.seq, event.type, {}), event.surface)
+        fitting = gaps.fit(self.state, event) if self._gap else iter((event,))
         for one in fitting:
             if one.type in _COPIED and (ours := self._ours(one)) is not None:
                 yield ours
@@ -202,7 +211,7 @@ class Fork:
         return ours
 
     def _applied(self, ours: Event) -> bool:
-        if not self._parent.gap:
+        if not self._gap:
             fold.apply(self.state, ours)
             return True
         tried = self.state.layer()  # what raises in the middle must leave nothing behind
@@ -218,17 +227,19 @@ class Fork:
             return event.data
         return {k: v for k, v in _message(event.data, self._rename).items() if k != "key"}
 
-    def _surface(self, surface: Any) -> Any:
-        if not isinstance(surface, dict):
-            return surface
-        return {"replace": [self._seqs.get(seq, -1) for seq in surface["replace"]]}
+    def _surface(self, where: Any) -> Any:
+        if not isinstance(where, dict):
+            return where
+        return {"replace": [self._seqs.get(seq, -1) for seq in where["replace"]]}
 
     def _sources(self, sources: tuple[int, ...] | None) -> tuple[int, ...] | None:
         return sources and tuple(self._seqs[seq] for seq in sources if seq in self._seqs)
 
     def check(self) -> None:
-        """Raises `Damaged` unless the model would see here what it sees there."""
-        theirs = [self._seqs.get(entry.seq) for entry in self._parent.surface]
-        if theirs != [entry.seq for entry in self.state.surface] or self.state.turn is not None:
+        """Raises `Damaged` unless the model would see here what it sees there. Behind a gap it sees there,
+        too, only what fits."""
+        theirs = [self._seqs.get(entry.seq) for entry in self._surface_there]
+        same = self._gap or theirs == [entry.seq for entry in self.state.surface]
+        if not same or self.state.turn is not None:
             raise Damaged("not forked: what was repaired in this log leaves no whole history there.",
                           outcome="not-written")  # fmt: skip

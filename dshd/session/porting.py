@@ -21,7 +21,7 @@ from dshd.errors import Conflict, Damaged, DshError, NotFound
 from dshd.log.reader import read_header
 from dshd.log.store import Store
 from dshd.session import environment, packing, transfer
-from dshd.session.copying import Point
+from dshd.session.copying import Outside, newest
 from dshd.session.environment import Environments
 from dshd.session.hops import Hops
 from dshd.session.listing import Listing
@@ -66,11 +66,10 @@ class Porter:
             wire.check_name(p.name)
         if session.broken is not None:
             raise session.broken.refusal()
-        disk, path, until = self._store.disk, self._store.log_path(session.id), session.state.seq
+        disk, path = self._store.disk, self._store.log_path(session.id)
         async with self._begun() as id:
-            point: Point = await self._hops.read(lambda: transfer.point_of(disk, path, p.at, until))
-            place, now = point.found(session.state.name), self._services.now()
-            header = session.state.header or {}
+            place, runs = await self._place(session, p.at)
+            now, header = self._services.now(), session.state.header or {}
             files = environment.file(await self._hops.read(lambda: self._environments.read(session.id)))
             made = await self._hops.read(
                 lambda: transfer.fork(
@@ -88,8 +87,18 @@ class Porter:
         return {
             "type": "forked", "exit": 0, "session": id, "name": state.name,
             "dir": state.settings.get("dir"), "parent": session.id, "parent_name": session.state.name,
-            "seq": place.seq, "turn": place.turn or None, "runs": point.runs if p.at is None else None,
+            "seq": place.seq, "turn": place.turn or None,
+            "runs": runs,
         }  # fmt: skip
+
+    async def _place(self, session: Session, at: int | None) -> tuple[Outside, int | None]:
+        """Where to fork; and the turn that runs behind it, if it is the newest place."""
+        if at is None:
+            turn = session.state.turn
+            return newest(session.state), turn.number if turn is not None else None
+        path, until = self._store.log_path(session.id), session.state.seq
+        point = await self._hops.read(lambda: transfer.point_of(self._store.disk, path, at, until))
+        return point.found(session.state.name), None
 
     # --- import
 
@@ -172,20 +181,18 @@ class Porter:
                 s = last(await self._listing.rows())
                 await self._hops.write(lambda: self._put(made, token, s))
                 self._listing.came(s.state, made.file.size)
-                session = await self._opened(made.id)
-            if session is not None:
-                await session.start()
+            if s.state.active:
+                await self._start(made.id)
             return s.state
         finally:
             made.close()
 
-    async def _opened(self, id: str) -> Session | None:
+    async def _start(self, id: str) -> None:
         """It is on disk, whatever comes of this: who asks for it next is told what is wrong."""
         try:
-            return await self._loader.get(id)
+            await (await self._loader.get(id)).start()
         except DshError as error:
             log.warning("session %s was made, and not opened: %s", id, error)
-            return None
 
     def _put(self, made: Made, token: str, s: Scratch) -> None:
         made.finish(s.lines)

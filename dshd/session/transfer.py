@@ -43,6 +43,9 @@ from dshd.session.state import State
 
 Json = dict[str, Any]
 
+# What code that expects what a dshd wrote may raise when it meets something else.
+_JUNK: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, Invalid)
+
 
 @attrs.define
 class Made:
@@ -80,8 +83,9 @@ def arrive(disk: Disk, read: Read, directory: Path, *, new_id: str | None, mend:
     unpacked = packing.unpack(disk, read, directory)
     path = directory / LOG
     original = _id_of(disk, path, unpacked.manifest)
-    found, repaired = _opened(disk, path, original, mend=mend, now=now)
-    if new_id is not None:
+    renamed = new_id is not None and _rename(disk, path, original, new_id)
+    found, repaired = _opened(disk, path, new_id if new_id and renamed else original, mend=mend, now=now)
+    if new_id is not None and not renamed:  # now it is a whole one
         assert found.file is not None
         found.file.close()
         _rename(disk, path, original, new_id)
@@ -121,7 +125,7 @@ def _load(disk: Disk, path: Path, id: str) -> Loaded:
     """A log from elsewhere may hold anything, with right checksums, too."""
     try:
         return opening.load(disk, path, id=id)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as nonsense:
+    except _JUNK as nonsense:
         raise _senseless(f"{type(nonsense).__name__}: {nonsense}") from nonsense
 
 
@@ -141,17 +145,33 @@ def _senseless(why: str) -> Damaged:
     return Damaged(f"not imported: its log makes no sense ({why.rstrip('.')}).", outcome="not-written")
 
 
-def _rename(disk: Disk, path: Path, old: str, new: str) -> None:
-    """Give every event the new id. The log is a good one, and nobody else's yet."""
-    lines = (encode(copying.renamed(event, old, new)) for event in _events(disk, path))
-    with explained("write", path):
-        disk.write_synced(new_name(path), repair.joined(lines))
-        disk.rename_synced(new_name(path), path)
+def _rename(disk: Disk, path: Path, old: str, new: str) -> bool:
+    """Give every event the new id. False, and nothing is changed, if there is more in the log than good
+    lines."""
+    try:
+        with explained("write", path):
+            disk.write_synced(new_name(path), repair.joined(_renamed(disk, path, old, new)))
+            disk.rename_synced(new_name(path), path)
+    except (_NotWhole, *_JUNK):
+        disk.unlink(new_name(path))
+        return False
+    return True
 
 
-def _events(disk: Disk, path: Path, until: int | None = None) -> Iterator[Event]:
+class _NotWhole(Exception):
+    """There is a bad line."""
+
+
+def _renamed(disk: Disk, path: Path, old: str, new: str) -> Iterator[bytes]:
     for item in scan(disk, path):
-        if isinstance(item, Region) or (until is not None and item[1].seq > until):
+        if isinstance(item, Region):
+            raise _NotWhole
+        yield encode(copying.renamed(item[1], old, new))
+
+
+def _events(disk: Disk, path: Path, until: int) -> Iterator[Event]:
+    for item in scan(disk, path):
+        if isinstance(item, Region) or item[1].seq > until:
             return
         yield item[1]
 
@@ -210,8 +230,8 @@ def import_batch(
 # --- forks ---------------------------------------------------------------------------------------
 
 
-def point_of(disk: Disk, path: Path, at: int | None, until: int) -> Point:
-    """Where to fork a log, of which the events up to the seq ``until`` count."""
+def point_of(disk: Disk, path: Path, at: int, until: int) -> Point:
+    """Whether a log, of which the events up to the seq ``until`` count, can be forked at ``at``."""
     point = Point(at)
     with opening.no_cycles:
         for event in _events(disk, path, until):
@@ -255,6 +275,3 @@ def fork_batch(made: Made, now: int, *, by: Json, point: Outside, name: str | No
     origin = {"session": made.original, "seq": point.seq, "title": point.title, "by": by}
     s.emit("session/forked", origin)
     return s
-
-
-__all__ = ["Made", "arrive", "fork", "fork_batch", "import_batch", "point_of"]

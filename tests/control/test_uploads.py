@@ -55,6 +55,7 @@ async def test_a_file_is_put_as_base64_has_any_size_and_is_no_text(
         assert file.read() == data
     with pytest.raises(NotFound):
         box.file(name)
+    box.close()
     assert list(tmp_path.iterdir()) == []
 
 
