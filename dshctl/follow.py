@@ -17,13 +17,14 @@ from __future__ import annotations
 import errno
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from dshctl import exits, sentences, times
+from dshctl import sentences, times
 from dshctl.chat import Chat, call_line
 from dshctl.client import Client, TimedOut
 from dshctl.connection import Connection, LogLine, Lost, result_of
+from dshctl.ends import show_result
 from dshctl.output import Out, cut, visible
 from dshd import errors, wire
 
@@ -348,47 +349,3 @@ def _interrupted(cli: Cli, wait: Callable[[], Json], receipt: Json, tied: bool) 
             cli.out.say(line)
         return wait()
     raise KeyboardInterrupt
-
-
-def show_result(cli: Cli, result: Json) -> int:
-    """The answer alone on standard output; on standard error how it ended, if not well."""
-    code = exits.of_result(result)
-    cli.out.item({"type": "result", **result, "exit": code})
-    if result.get("text"):
-        cli.out.line(str(result["text"]).rstrip("\n"))
-    if code:
-        cli.out.fail(
-            "\n".join([f"dshctl: {sentences.ended(result)}", *(f"      {line}" for line in way_out(result))])
-        )
-    for lost in result.get("unknown") or ():
-        cli.out.fail(f"dshctl: it is not known whether this was done: {lost.get('tool')}: {lost.get('what')}")
-    return code
-
-
-def _wake(result: Json) -> Iterator[str]:
-    stop = (result.get("parked") or {}).get("budget")
-    if stop:
-        yield f"dshctl wake -s {sentences.name_of(result)} --add {stop['add']}"
-    elif result.get("message"):
-        yield f"dshctl why {result['message']}"
-    else:
-        yield f"dshctl wake -s {sentences.name_of(result)}"
-
-
-def way_out(result: Json) -> Iterator[str]:
-    """The command that may help, by how it ended."""
-    name = sentences.name_of(result)
-    for approval in result.get("approvals") or ():
-        yield f"dshctl allow {approval.get('id') if isinstance(approval, dict) else approval}"
-    code = exits.of_result(result)
-    if code == exits.PARKED:
-        yield from _wake(result)
-    elif code == exits.BUDGET and result.get("budget"):
-        yield f"dshctl wake -s {name} --add {result['budget']['add']}"
-    elif code == exits.DAMAGED:
-        yield f"dshctl show {name}"
-    elif code in (exits.BLOCKED, exits.REMOVED) and result.get("message"):
-        yield f"dshctl message {result['message']}"
-    elif code in (exits.ERROR, exits.LATER, exits.INTERRUPTED):
-        yield f"dshctl log -s {name}"
-        yield f"dshctl retry -s {name}"

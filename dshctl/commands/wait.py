@@ -50,11 +50,11 @@ def _show(cli: Cli, result: Json, is_message: bool) -> int:
 
 
 def _say(cli: Cli, result: Json, code: int, is_message: bool) -> None:
-    from dshctl.follow import way_out
+    from dshctl.ends import how
 
     if not is_message and code in (exits.DONE, exits.PARKED):
         name = sentences.name_of(result)
         cli.out.say(f"{name}: {f'parked; to go on: dshctl wake -s {name}' if code else 'idle.'}")
         return
     say = cli.out.fail if code else cli.out.say
-    say("\n".join([f"dshctl: {sentences.ended(result)}", *(f"      {line}" for line in way_out(result))]))
+    say(how(result, cli.out.environ))

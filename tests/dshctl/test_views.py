@@ -484,6 +484,27 @@ def test_who_ended_a_message_and_why_is_said_with_a_command(
     assert ("dshctl message s4h8w2c1.17" in ran.err) is (outcome != "aborted")
 
 
+@pytest.mark.parametrize(
+    ("code", "exit", "env", "says"),
+    [
+        ("MISSING_CREDENTIAL", 9, {}, "doesn't have it. dshctl key fast"),
+        ("MISSING_CREDENTIAL", 9, {"FAST_API_KEY": "k"}, "It was started without; your shell's"),
+        ("AUTH", 10, {}, "dshctl key fast"),
+        ("NO_ADAPTER", 9, {}, "dshctl models"),
+        ("SERVER", 75, {}, "dshctl log -s api dshctl retry -s api"),
+    ],
+)
+def test_an_error_of_the_model_has_its_way_out(
+    dshctl: Dshctl, fake: Fake, code: str, exit: int, env: dict[str, Any], says: str
+) -> None:
+    error = {"code": code, "message": 'route "fast" needs FAST_API_KEY, and the daemon doesn\'t have it'}
+    result = {**RESULT, "text": None, "outcome": "error", "exit": exit, "error": error, "model": "fast/m"}
+    fake.answers |= {"session.send": RECEIPT, "session.wait": {"type": "waited", "results": [result]}}
+    ran = dshctl("followup", "--wait", "x", **env)
+    assert ran.code == exit
+    assert says in " ".join(ran.err.split())
+
+
 def test_an_interrupt_on_a_terminal_says_what_will_happen(dshctl: Dshctl, fake: Fake) -> None:
     receipt = {**RECEIPT, "verb": "followup", "queue": "next-turn", "position": 1}
     fake.answers["session.interrupt"] = receipt
