@@ -11,6 +11,7 @@ unasked.
 
 from __future__ import annotations
 
+import socket
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -116,18 +117,37 @@ class Direct:
 
 
 class _Connection:
-    """A stream and what h11 knows of it."""
+    """A socket, which does not block, and what h11 knows of what came over it."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
+    def __init__(self, sock: socket.socket) -> None:
         self.http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEAD)
-        self.acknowledge = acknowledger(stream.socket)
+        self.acknowledge = acknowledger(sock)
         self.open = True
+        self._sock = sock
         self._until = 0.0
 
     def close(self) -> None:
         self.open = False
-        self.stream.socket.close()
+        self._sock.close()
+
+    def send_now(self, data: memoryview) -> memoryview:
+        """Send what fits; the rest. Raises OSError."""
+        try:
+            return data[self._sock.send(data) :]
+        except BlockingIOError:
+            return data
+
+    async def send(self, data: memoryview) -> None:
+        while data:
+            await trio.lowlevel.wait_writable(self._sock)
+            data = self.send_now(data)
+
+    async def receive(self) -> bytes:
+        """The next piece; b"" at the end. Raises OSError."""
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            with suppress(BlockingIOError):
+                return self._sock.recv(PIECE)
 
     def reset(self) -> bool:
         """Get ready for the next request; False if there can't be one."""
@@ -140,13 +160,23 @@ class _Connection:
     @property
     def usable(self) -> bool:
         """Of one that waits: whether the server still holds it."""
-        return self.open and trio.current_time() <= self._until and not self.stream.socket.is_readable()
+        return self.open and trio.current_time() <= self._until and not self._speaks()
+
+    def _speaks(self) -> bool:
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
 
 
 async def _connect(to: Where, request: Outgoing) -> _Connection:
     with trio.move_on_after(min(request.idle, CONNECT_TIMEOUT)):
         try:
-            return _Connection(await trio.open_tcp_stream(to.host, to.port))
+            stream = await trio.open_tcp_stream(to.host, to.port)
+            return _Connection(socket.socket(fileno=stream.socket.detach()))
         except (OSError, UnicodeError) as error:
             raise unreachable(request.url, _reason(error)) from error
     raise unreachable(request.url, "no answer")
@@ -184,12 +214,14 @@ class _Exchange:
                 return await self._linger()
 
     async def _send(self, to: Where) -> None:
-        data = self._written(to)
-        with trio.move_on_after(self._request.idle):
-            with suppress(trio.BrokenResourceError):  # it may have answered before; reading tells
-                await self._connection.stream.send_all(data)
-            return
-        raise silent(self._request.url, self._request.idle)
+        with suppress(OSError):  # it may have answered before, and closed; reading tells
+            rest = self._connection.send_now(memoryview(self._written(to)))
+            if not rest:
+                return
+            with trio.move_on_after(self._request.idle) as scope:
+                await self._connection.send(rest)
+            if scope.cancelled_caught:
+                raise silent(self._request.url, self._request.idle)
 
     def _written(self, to: Where) -> bytes:
         request = self._request
@@ -217,10 +249,9 @@ class _Exchange:
             self._connection.acknowledge()
         with trio.move_on_after(self._request.idle):
             try:
-                return await self._connection.stream.receive_some(PIECE)
-            except trio.BrokenResourceError as error:
-                why = error.__cause__ or error
-                raise dropped(self._request.url, why, started=self._started) from error
+                return await self._connection.receive()
+            except OSError as error:
+                raise dropped(self._request.url, error, started=self._started) from error
         raise silent(self._request.url, self._request.idle)
 
     async def _linger(self) -> None:

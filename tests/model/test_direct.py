@@ -203,3 +203,22 @@ async def test_an_answer_that_comes_before_the_request_was_taken_is_read(nursery
         await http.aclose()
     assert whole.it is not None
     assert (whole.it.status, whole.got) == (413, b"no")
+
+
+async def test_a_request_that_does_not_fit_at_once_is_sent_whole(server: Server) -> None:
+    http, body = Http(), bytes(range(256)) * 20_000
+    server.plays.append(answer(200, b""))
+    with trio.fail_after(5):
+        await http.post(server.url, {}, body, Whole(), idle_timeout=2)
+    await http.aclose()
+    assert server.requests[0].body == body
+
+
+async def test_a_server_that_takes_no_more_of_the_request_is_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        http = Http()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with trio.fail_after(5), pytest.raises(ModelError) as caught:
+            await http.post(url, {}, b"x" * 20_000_000, Whole(), idle_timeout=0.1)
+        await http.aclose()
+    assert caught.value.code == "TIMEOUT"
