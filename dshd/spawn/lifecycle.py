@@ -17,7 +17,8 @@ from typing import Literal
 
 State = Literal["running", "ending", "killing", "draining", "done"]
 Event = Literal["alone", "main-exited", "stop", "deadline", "drained"]
-# alone: no descendant is left · deadline: the state's own time is over · drained: the pipes are empty
+# alone: no descendant is left · deadline: the state's own time is over, or the tree outgrows it
+# drained: the pipes are empty
 
 TABLE: dict[State, dict[Event, State]] = {
     "running": {"alone": "draining", "main-exited": "ending", "stop": "ending", "deadline": "ending"},

@@ -33,8 +33,10 @@ from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, plain
 ORPHANED = signal.SIGUSR1  # our parent-death signal; also what the spawner sends before it leaves
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 KILL_EVERY = 0.02  # s between passes
+LOOK_EVERY = 0.05  # s, whether a tree grows in its grace
 PIECE = 256 * 1024  # bytes read at once
 SMALL_PIPE, WIDE_PIPE = 64 * 1024, 1024 * 1024  # bytes; the first is what the kernel gives
+EVERY: dict[lifecycle.State, float] = {"ending": LOOK_EVERY, "killing": KILL_EVERY}
 MOST_TOLD = 1000  # processes; a bigger tree gets no grace, in which it would only grow
 PATIENCE = 10.0  # s for the daemon to say what it wants
 
@@ -136,6 +138,7 @@ class Supervisor:
         self.cause = ""
         self.status: int | None = None
         self.left = 0
+        self._look_at = 0.0
         self.survivors: list[int] = []
         self.out = Output(request.head, request.tail, request.spill)
         self.err = Output(request.head, request.tail)
@@ -233,8 +236,8 @@ class Supervisor:
 
     def _wait_ms(self) -> int | None:
         limits = [] if self.deadline is None else [self.deadline - time.monotonic()]
-        if self.state == "killing":
-            limits.append(KILL_EVERY)
+        if self.state in EVERY:
+            limits.append(EVERY[self.state])
         return max(0, int(min(limits) * 1000) + 1) if limits else None
 
     def _advance(self) -> None:
@@ -254,10 +257,23 @@ class Supervisor:
             yield "alone"
         elif self.state == "running" and self.status is not None:
             yield "main-exited"
-        elif self.deadline is not None and time.monotonic() >= self.deadline:
+        elif self._time_is_over():
             yield "deadline"
         elif self.state == "killing":
             tree.kill_below(os.getpid())
+
+    def _time_is_over(self) -> bool:
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            return True
+        return self.state == "ending" and self._has_outgrown()
+
+    def _has_outgrown(self) -> bool:
+        """Whether the tree is too big to be told; looked at now and then."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY
+        return len(tree.descendants(os.getpid())) > MOST_TOLD
 
     def _end(self, cause: str) -> None:
         """Stop from outside; the first cause wins."""
@@ -280,6 +296,7 @@ class Supervisor:
             return  # the sandbox is over, and the kernel is about to end who was inside
         below = tree.freeze(os.getpid())
         self.left = len(below.keys() - {self.main})
+        self._look_at = time.monotonic() + LOOK_EVERY
         if len(below) > MOST_TOLD:
             self.deadline = time.monotonic()  # they stay stopped until they are killed
             return
