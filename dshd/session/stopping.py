@@ -36,7 +36,8 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
         answer = _what_was_stopped(proposal, running, clears)
         await _ended(session, answer["turn"])
         return _aborted(session, answer, doing)
-    raise Stalled("the turn is stopped, but the disk has not answered for 10 s.", outcome="unknown")
+    late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
+    raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
 
 
 def _check_runs(state: State, turn: int | None) -> None:
