@@ -8,8 +8,8 @@ An export is a tar (`tar`) of one session at an instant::
     <id>/log.damaged-N, <id>/log.torn-N    what a repair or an opening had set aside, if there is any
 
 The instant is the log's size at its beginning: a log only grows, and whatever its events refer to was on
-disk before them. The environment (``env.json``), keys, checkpoints and views stay behind. A damaged log
-is exported like any other: nothing in it is judged here.
+disk before them. The environment (``env.json``), keys, checkpoints, views, and whole outputs of tools
+(``spill``) stay behind. A damaged log is exported like any other: nothing in it is judged here.
 
 `unpack` takes such a file, or a plain tar of a session's directory, which lacks ``session.json`` and has
 files that are left behind here. Of what comes from elsewhere it believes nothing (see `tar`), and an
@@ -43,7 +43,7 @@ _MANIFEST_MOST: Final = 64 * 1024
 _ATTACHMENT: Final = re.compile(rf"{ATTACHMENTS}/([0-9a-f]{{64}})\.txt\Z")
 _SET_ASIDE: Final = re.compile(r"log\.(damaged|torn)-\d+(\.\d+)?\Z")
 _LEFT_BEHIND: Final = re.compile(
-    r"env\.json\Z|view\.json\Z|checkpoint\.json\Z|ended\.(jsonl|index)\Z|log\.(faulted|foreign)|(.*/)?\."
+    r"env\.json\Z|view\.json\Z|checkpoint\.json\Z|ended\.(jsonl|index)\Z|log\.(faulted|foreign)|spill/|(.*/)?\."
 )
 _EXPORT_HINT: Final = "dshctl export -o FILE SESSION"
 

@@ -462,11 +462,12 @@ async def test_a_plain_tar_of_a_sessions_directory_is_imported_without_what_is_l
             found[f"{session.id}/{name}"] = world.disk.read_bytes(directory / name)
         found[f"{session.id}/checkpoint.json"] = b"{}"
         found[f"{session.id}/.log.jsonl.new"] = b"{}"
+        found[f"{session.id}/spill/1-2.txt"] = b"a lot"
     async with elsewhere.run():
         came = await taken(elsewhere, archive(found))
         assert came.state.last_turn == 2
         names = elsewhere.disk.listdir(elsewhere.store.session_dir(came.id))
-        assert not {"env.json", "checkpoint.json"} & set(names)
+        assert not {"env.json", "checkpoint.json", "spill"} & set(names)
 
 
 async def test_an_attachment_that_is_not_what_its_name_says_is_left_out() -> None:
