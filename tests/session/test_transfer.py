@@ -18,8 +18,10 @@ from dshd.log.memory import MemoryDisk
 from dshd.model.errors import ModelError
 from dshd.session import tar
 from dshd.session.session import Session
+from dshd.session.state import _parts, fold
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled, steer, until
+from tests.session.scripted import Account, play
 
 LONG = "long\n" * 20_000
 
@@ -616,3 +618,23 @@ async def test_a_disk_that_fails_leaves_no_half_of_a_session(name: str) -> None:
         assert [name for name in names if name.startswith(".")] == []
         assert {row.id for row in await world.registry.rows()} == set(names)
         assert all(row.state != "damaged" for row in await world.registry.rows())
+
+
+async def test_a_history_of_every_kind_is_the_same_under_another_id_and_forked_at_every_place() -> None:
+    world = World()
+    async with world.run():
+        session = await world.session()
+        await play(world, session, Account())
+        old = world.events(session)
+        came = await taken(world, await export(world, session), as_new=True)
+        new = world.events(came)[: len(old)]
+        for part, value in _parts(fold(old)).items():
+            assert repr(_parts(fold(new))[part]) == repr(value).replace(session.id, came.id), part
+        open_turn = False
+        for event in old:
+            open_turn = (open_turn or event.type == "turn/start") and event.type != "turn/end"
+            if not open_turn and event.type == "turn/end":
+                child = await fork(world, session, at=event.seq)
+                assert seen(world.events(child)) == seen(old[: event.seq + 1])
+                check_log(world.events(child), quiet=True)
+                assert (await world.registry.fsck(child.id, requests=True))["ok"]
