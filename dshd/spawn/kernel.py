@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
 from collections.abc import Iterable
@@ -60,11 +61,15 @@ def rename(name: str) -> None:
     prctl(PR_SET_NAME, name.encode())
 
 
+@functools.cache
 def brand(number: int) -> None:
-    """Have this process and all it starts carry a number. Whoever was branded by somebody above us, and is
-    not root, keeps that: a limit can only be lowered."""
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(RLIMIT_LOCKS, (number, number))
+    """Have this process and all it starts carry a number. Somebody who is not root and carries a smaller one
+    from above can only lower it further; then it is another one than our starter's, at least."""
+    _, ours = resource.getrlimit(RLIMIT_LOCKS)
+    for one in (number, ours - 1):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(RLIMIT_LOCKS, (one, one))
+            return
 
 
 def send(pids: Iterable[int], signum: int) -> None:

@@ -42,8 +42,6 @@ class Pool:
     def __init__(self, handle: SpawnerHandle) -> None:
         self.handle = handle
         self.pids = {handle.pid}
-        first = tree.look(handle.pid)
-        self._since = first.start if first is not None else 0  # what is older is not from here
         self._waiting: deque[Call] = deque()  # the last used, and so warmest, at the right
         self._asked = 0  # for how many supervisors we wait
         self._lock = trio.Lock()
@@ -158,7 +156,7 @@ class Pool:
         limit = trio.current_time() + STRAY_LIMIT
         while True:
             self.reap()
-            strays = self._strays().keys() - at_work()
+            strays = self._strays() - set(at_work())
             if not strays:  # nor a zombie, whose children could be on their way to us
                 return []
             found = {pid for stray in strays for pid in tree.kill_below(stray, apart=at_work())}
@@ -167,14 +165,13 @@ class Pool:
                 return sorted(filter(tree.is_alive, strays | found))
             await trio.sleep(0.01)
 
-    def _strays(self) -> dict[int, tree.Process]:
-        """Those of our children that came from a spawner. What was there before us is older; and to process
-        1 of a container comes whoever is an orphan in it, so there only what is branded counts."""
-        found = {pid: child for pid, child in self._inherited().items() if child.start >= self._since}
-        if found and os.getpid() == 1:
-            carriers = tree.branded()
-            return {pid: child for pid, child in found.items() if pid in carriers}
-        return found
+    def _strays(self) -> set[int]:
+        """Those of our children that came from a spawner: they carry another brand than we, which nobody but
+        root can take off. What else comes to us is not ours to end: what was there before us, what an
+        ``api_key_command`` left in the background, strangers if we are process 1 of a container."""
+        ours = tree.brand_of(os.getpid())
+        children = self._inherited().items()
+        return {pid for pid, child in children if child.state in "ZX" or tree.brand_of(pid) != ours}
 
     def _inherited(self) -> dict[int, tree.Process]:
         """Our children that we didn't start: those have our session, but for the spawner."""

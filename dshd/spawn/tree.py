@@ -118,12 +118,12 @@ def marked(name: str) -> dict[int, str]:
 
 def branded() -> dict[int, int]:
     """{pid: number} of the processes that carry a brand (`kernel.brand`)."""
-    found = {}
-    for pid in processes():
-        line = _read(pid, "limits").partition(b"\nMax file locks")[2].partition(b"\n")[0].split()
-        if len(line) > 1 and line[1].isdigit():
-            found[pid] = int(line[1])
-    return found
+    return {pid: number for pid in processes() if (number := brand_of(pid)) is not None}
+
+
+def brand_of(pid: int) -> int | None:
+    line = _read(pid, "limits").partition(b"\nMax file locks")[2].partition(b"\n")[0].split()
+    return int(line[1]) if len(line) > 1 and line[1].isdigit() else None
 
 
 def _read(pid: int, name: str) -> bytes:

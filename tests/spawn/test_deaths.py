@@ -91,7 +91,7 @@ async def test_a_living_daemon_ends_what_killed_helpers_left_before_it_says_so(
 
 
 async def test_a_living_daemon_whose_helpers_were_killed_leaves_other_processes_alone(tmp_path: Path) -> None:
-    """Those that its own tools did not start: there before it (exec keeps children), or in its session."""
+    """Those that its own tools did not start: there before it (exec keeps children), in any session."""
     tree = Tree(Spawner.__new__(Spawner), tmp_path)
     daemon = Daemon(tree, "sleep 1000", before="setsid sleep 30 >/dev/null & sleep 30 >/dev/null &")
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,3 +151,23 @@ async def test_a_process_is_known_to_be_below_a_tool_wherever_it_went(tree: Tree
         assert not tree.spawner.is_below_tool(0)
         nursery.cancel_scope.cancel()
     assert all(tree.spawner.is_below_tool(pid) for pid in pids), "who is gone can't be vouched for"
+
+
+BRANDED = """
+import os, resource
+from dshd.spawn import kernel, tree
+resource.setrlimit(kernel.RLIMIT_LOCKS, (1000, 1000))
+if os.geteuid() == 0:
+    os.setuid(65534)
+kernel.brand({number})
+print(tree.brand_of(os.getpid()))
+"""
+
+
+@pytest.mark.parametrize(("number", "carried"), [(900, "900"), (5000, "999")])
+def test_who_carries_a_smaller_brand_and_is_not_root_gets_another_one_at_least(
+    number: int, carried: str
+) -> None:
+    code = BRANDED.format(number=number)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == carried
