@@ -2,8 +2,8 @@
 
 Reading order: `cli` (argv to a command), `base` (what every command shares), `autostart`, `client`
 and `connection` (who answers, what is asked of them, and lines on a socket; each imports only those
-behind it), `text` (what is said), `follow` (waiting for an end), `output`, `sentences` and `chat`
-(what is shown), `exits` (what the shell sees).
+behind it), `text` (what is said), `follow` (waiting for an end), `output`, `sentences`, `fates`,
+`ends` and `chat` (what is shown), `exits` (what the shell sees).
 
 Start-up time is part of the product: nothing here imports attrs, httpx, trio or orjson, and a
 command's module is imported only when that command is called.

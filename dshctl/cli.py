@@ -1,8 +1,7 @@
 """argv to a command.
 
 The table below is all that `dshctl --help` needs; a command's module is imported when it is
-called. Words that people type for something else (`send`, `stop`, `tail`) are errors of usage
-that name the right command, never guesses that run something.
+called. Words that are no command are in `words`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import Any, Final, NamedTuple
 import click
 
 from dshctl import exits
-from dshctl.base import CONTEXT, Cli, Mistake, global_options
+from dshctl.base import CONTEXT, Cli, global_options
 from dshctl.output import Out, Unwritable, error_item
+from dshctl.words import mistaken
 from dshd import __version__, wire
 from dshd.errors import DshError, Invalid
 
@@ -71,123 +71,6 @@ OTHERS: Final[dict[str, Entry]] = {
 }
 COMMANDS: Final = {**USUAL, **OTHERS}
 
-# Known by the contract, not in this version.
-LATER: Final = frozenset(
-    """
-    acp agents allow approvals attach compact completion deny doctor jobs
-    prompt remember rpc schedule setup tools usage
-    """.split()  # noqa: SIM905 - a list to be read
-)
-
-# What people type, and what they may mean: {word: (what is wrong, commands)}.
-NEAR: Final[dict[str, tuple[str, str]]] = {
-    "send": (
-        '"send" is three things',
-        "dshctl followup 'TEXT'     (the next piece of work)\n"
-        "dshctl steer 'TEXT'        (correct the running turn)\n"
-        "dshctl inject 'TEXT'       (a fact, wakes nobody)",
-    ),
-    "prompt": (
-        '"prompt" is two things: a new session, or the next turn of this one',
-        "dshctl run 'TEXT'\ndshctl followup 'TEXT'",
-    ),
-    "stop": (
-        '"stop" is two things. dshctl abort stops the turn that is running; dshctl daemon stop'
-        " ends the daemon and with it all running turns",
-        "",
-    ),
-    "resume": (
-        '"resume" is three things: going on after a park, the last turn once more, or saying more',
-        "dshctl wake\ndshctl retry\ndshctl followup 'TEXT'",
-    ),
-    "start": (
-        '"start" is two things: the daemon, or a new piece of work',
-        "dshctl daemon start\ndshctl run 'TEXT'",
-    ),
-    "restart": ('"restart" is a command of the daemon', "dshctl daemon restart"),
-    "reload": ('"reload" is a command of the daemon', "dshctl daemon reload"),
-    "help": ("there is no command help", "dshctl --help     or: dshctl COMMAND --help"),
-}
-SYNONYMS: Final[dict[str, str]] = {
-    "cancel": "abort",
-    "kill": "abort",
-    "tail": "log -f",
-    "logs": "log",
-    "history": "log",
-    "cat": "log",
-    "view": "log",
-    "list": "ls",
-    "sessions": "ls",
-    "dir": "ls",
-    "ps": "status",
-    "top": "status",
-    "stat": "status",
-    "info": "show",
-    "delete": "rm",
-    "remove": "rm",
-    "create": "new",
-    "branch": "fork",
-    "clone": "fork",
-    "copy": "fork",
-    "cp": "fork",
-    "backup": "export -o FILE",
-    "save": "export -o FILE",
-    "dump": "export -o FILE",
-    "restore": "import FILE",
-    "load": "import FILE",
-    "exec": "run",
-    "chat": "followup 'TEXT'",
-    "say": "followup 'TEXT'",
-    "tell": "followup 'TEXT'",
-    "ask": "run 'TEXT'",
-    "do": "run 'TEXT'",
-    "continue": "wake",
-    "unpark": "wake",
-    "unpause": "wake",
-    "redo": "retry",
-    "again": "retry",
-    "rerun": "retry",
-    "repeat": "retry",
-    "mv": "rename",
-    "output": "answer",
-    "result": "answer",
-    "pending": "queue",
-    "inbox": "queue",
-    "model": "models",
-    "login": "key ROUTE",
-    "auth": "key ROUTE",
-    "open": "reopen",
-    "version": "--version",
-    "check": "config check",
-    "repair": "fsck --repair",
-    "dshd": "daemon start",
-    "stopdaemon": "daemon stop",
-    "shutdown": "daemon stop",
-    "quit": "daemon stop",
-    "note": "inject 'TEXT'",
-    "redirect": "steer 'TEXT'",
-    "enqueue": "followup 'TEXT'",
-    "prioritize": "queue first",
-    "promote": "queue promote",
-    "demote": "queue demote",
-    "edit": "queue edit",
-    "clear": "queue clear",
-    "undo": "queue ls",
-}
-
-
-def mistaken(word: str) -> Mistake:
-    """What to say of a word that is no command."""
-    if word in LATER:
-        return Mistake(f'"{word}" is not in this version of dshctl ({__version__})', "dshctl --help")
-    if word in NEAR:
-        return Mistake(*NEAR[word])
-    if word in SYNONYMS:
-        return Mistake(f'there is no command "{word}"', f"dshctl {SYNONYMS[word]}")
-    close = wire.near(word, COMMANDS, most=2)
-    hint = "\n".join(f"dshctl {name}" for name in close) or "dshctl --help"
-    return Mistake(f'there is no command "{word}"', hint)
-
 
 class Root(click.Group):
     """The top: knows every command's name and imports only the one that is called."""
@@ -206,7 +89,7 @@ class Root(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            raise mistaken(args[0])
+            raise mistaken(args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

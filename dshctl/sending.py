@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from dshctl import exits, sentences, text, times
+from dshctl import exits, fates, sentences, text, times
 from dshctl.base import DURATION, NUMBER, SESSION, WORDS, Cli, Mistake, Read, here
 from dshctl.keys import expand
 from dshd import paths, wire
@@ -289,7 +289,7 @@ def announce(cli: Cli, receipt: dict[str, Any], *, keep: bool | None = None) -> 
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
         out.say(f"dshctl: {warning(receipt['warning'])}")
-    out.tell(sentences.receipt(receipt if keep is None else {**receipt, "verb": "interrupt", "keep": keep}))
+    out.tell(fates.receipt(receipt if keep is None else {**receipt, "verb": "interrupt", "keep": keep}))
 
 
 def say_model(cli: Cli, session: str) -> None:
@@ -354,7 +354,7 @@ def _dry_run(cli: Cli, params: wire.Params, waits: bool) -> int:
         raise Mistake("--dry-run sends nothing, so there is nothing to wait for")
     found = cli.ask(params, repeat=True)
     cli.out.item({"type": "would", **found})
-    cli.out.line(sentences.would(found))
+    cli.out.line(fates.would(found))
     return int(found["exit"])
 
 

@@ -28,82 +28,13 @@ def name_of(thing: Json) -> str:
     return str(thing.get("name") or thing.get("session") or thing.get("id") or "?")
 
 
-# Receipts.
-
-
-def receipt(got: Json) -> str:
-    """``steer     -> api, joins turn 12 at its next step, after bash make test.``"""
-    here = got.get("spooled") and not got.get("name")
-    to = "this directory" if here else name_of(got)
-    return f"{got.get('verb') or 'send':<9} -> {to}, {_replaces(got)}{_fate(got)}"
-
-
-def _replaces(got: Json) -> str:
-    """``replaces s4h8w2c1.17; ``"""
-    old = got.get("superseded") or []
-    return f"replaces {', '.join(map(str, old))}; " if old and not got.get("duplicate") else ""
-
-
-def _fate(got: Json) -> str:
-    for holds, say in _FATES:
-        if holds(got):
-            return str(say(got))
-    return f"{ordinal(got.get('position') or 1)} in the queue."
-
-
-def _duplicate(got: Json) -> str:
-    what = f"same key as {got['message']}"
-    state = got.get("outcome") or got.get("state")
-    if got.get("outcome"):
-        return f"{what}, which ended {state}{_at(got.get('ended_at'))}."
-    return f"{what}, which is {state}."
-
-
-def _at(ms: int | None) -> str:
-    from dshctl.times import now_ms
-
-    return f" at {clock(ms, now_ms())}" if ms else ""
-
-
-def _held(got: Json) -> str:
-    from dshctl.times import now_ms
-
-    due = got.get("due_at")
-    if due is None:
-        return "held until you release it: dshctl wake " + str(got["message"])
-    now = now_ms()
-    return f"held until {when(due, now)} (in {age(due - now)})."
+# Messages.
 
 
 def when(at: int, now: int) -> str:
     """``18:00`` today, else ``Nov 28 18:00``."""
     today = clock(at, now)
     return today if ":" in today else moment(at, now)
-
-
-def would(got: Json) -> str:
-    """``api: would start turn 13.``"""
-    name = f"{got['name']}: " if got.get("name") else ""
-    new = "in a session made for it: " if got.get("created") else ""
-    return f"{name}{new}{_WOULD[str(got['would'])](got)}"  # type: ignore[no-untyped-call]
-
-
-def _would_wait(got: Json) -> str:
-    if got.get("queue") == "held":
-        return f"would be {_held({**got, 'message': 'MESSAGE'})}"
-    if got.get("position") is None:
-        return "would wait."
-    queue = str(got.get("queue")).replace("-", " ")
-    return f"would wait, {ordinal(got['position'])} for the {queue}."
-
-
-_WOULD: Final = {
-    "start-turn": lambda got: f"would start turn {got['turn']}.",
-    "join-turn": lambda got: f"would join turn {got['turn']} at its next step.",
-    "wait": _would_wait,
-    "duplicate": lambda got: f"would change nothing: same key as {got['message']}, which is {got['state']}.",
-    "refused": lambda got: f"would be refused: {got['error']['message'].removeprefix('not sent: ')}",
-}
 
 
 def why(facts: Json, now: int) -> str:
@@ -127,73 +58,6 @@ def undone(got: Json, now: int) -> str:
     what = _CAUSES.get(str(got["cause"]), str(got["cause"]))
     back = f"{count(number, 'message')} {'is' if number == 1 else 'are'} back"
     return f"{name_of(got)}: {back}; the {what} of {when(got['at'], now)} is undone."
-
-
-def _after(got: Json) -> str:
-    return f", after {plain(got['waits_for'])}" if got.get("waits_for") else ""
-
-
-def _joins(got: Json) -> str:
-    return f"joins turn {got.get('turn')} at its next step{_after(got)}."
-
-
-def _starts(got: Json) -> str:
-    released = got.get("released") or 0
-    if released:
-        return f"starts now; then the {count(released, 'message')} that had been parked."
-    turn = got.get("turn")
-    return f"starts now (turn {turn})." if turn else "starts now."
-
-
-def _next_turn(got: Json) -> str:
-    turn = f"; turn {got['turn']} runs" if got.get("turn") else ""
-    return f"{ordinal(got.get('position') or 1)} in the queue{turn}."
-
-
-def _running(got: Json) -> bool:
-    return got.get("phase") == "running"
-
-
-def _stops(got: Json) -> str:
-    """An interrupt's: the activity current at that instant ends, whatever it is."""
-    place = got.get("position") or 1
-    behind = f", {ordinal(place)} behind earlier interrupts" if place > 1 else ""
-    then = "; then the session is parked" if got.get("keep") else "; then the rest of the queue"
-    return f"stops turn {got.get('turn')} and runs next{behind}{then}."
-
-
-def _wakes(got: Json) -> bool:
-    return got.get("verb") != "inject" and got.get("wake", True) is not False
-
-
-# The first that holds. `queue` is where the message is, `phase` what the driver did at that moment.
-_FATES: Final[tuple[tuple[Any, Any], ...]] = (
-    (lambda got: got.get("retried"), lambda got: f"tried again, as turn {got.get('turn')}."),
-    (lambda got: got.get("duplicate"), _duplicate),
-    (lambda got: got.get("spooled"), lambda got: "kept until the daemon is back."),
-    (lambda got: got.get("queue") == "held", _held),
-    (
-        lambda got: got.get("redirected") and got.get("turn"),
-        lambda got: f"turn {got['turn']} is being aborted, so it will be the next turn.",
-    ),
-    (
-        lambda got: got.get("parked"),
-        lambda got: f"{kept(got)}; it waits for dshctl wake.",
-    ),
-    (lambda got: got.get("verb") == "interrupt" and _running(got), _stops),
-    (lambda got: got.get("queue") == "next-step" and _running(got), _joins),
-    (lambda got: _running(got), _next_turn),
-    (
-        lambda got: got.get("phase") == "maintenance",
-        lambda got: f"{ordinal(got.get('position') or 1)} in the queue; it starts after maintenance.",
-    ),
-    (
-        lambda got: got.get("verb") == "inject",
-        lambda got: "rides along with the next turn; nothing is woken.",
-    ),
-    (lambda got: not _wakes(got), lambda got: "kept; nothing is woken."),
-    (lambda got: True, _starts),
-)
 
 
 # Ends.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, sending, sentences
+from dshctl import exits, fates, sending, sentences
 from dshctl.base import WORDS, Cli, Mistake, command
 from dshd import wire
 
@@ -54,7 +54,7 @@ def introduce(cli: Cli, receipt: Json) -> None:
     """Which session; its log's first line then tells which model and why (see `follow.Progress`)."""
     out = cli.out
     if receipt.get("duplicate"):
-        out.say(f"dshctl: {sentences.receipt(receipt)}")
+        out.say(f"dshctl: {fates.receipt(receipt)}")
     else:
         out.say(f"dshctl: new session {sentences.name_of(receipt)}.")
     if receipt.get("replaced"):

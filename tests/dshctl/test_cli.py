@@ -9,7 +9,8 @@ import click
 import pytest
 
 from dshctl import cli, exits, keys
-from dshctl.cli import COMMANDS, LATER, NEAR, ROOT, SYNONYMS, USUAL
+from dshctl.cli import COMMANDS, ROOT, USUAL
+from dshctl.words import LATER, NEAR, SYNONYMS
 from dshd import errors
 from dshd.errors import Invalid
 from tests.dshctl.conftest import Dshctl

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dshctl import sentences, times
+from dshctl import fates, times
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, message
 
@@ -366,7 +366,7 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
     ],
 )
 def test_receipts_in_a_sentence(changes: Json, sentence: str) -> None:
-    assert sentences.receipt({**RECEIPT, **changes}) == sentence
+    assert fates.receipt({**RECEIPT, **changes}) == sentence
 
 
 @pytest.mark.parametrize(
