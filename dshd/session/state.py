@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.log.codec import Event
-from dshd.session import attachments, inbox, spending, surface, undo
+from dshd.session import attachments, counting, inbox, surface, undo
 from dshd.session import gap as gaps
 from dshd.session.events import QUEUES, Message, Queue, block_bytes
 from dshd.session.inbox import Queues
@@ -423,7 +423,7 @@ def _woken(state: State, event: Event) -> None:
     if retry is not None:
         state.retry, state.adding = retry, None
     if add is not None:
-        _raise(state, event, add)
+        counting.raised(state, event, add)
     if retry is None or add is not None:
         state.parked = None
         state.woken = bool(state.queues["next-turn"])
@@ -457,8 +457,8 @@ def _turn_start(state: State, event: Event) -> None:
     if retry_of is not None and (ended := state.turns.get(retry_of)) is not None:
         for id in ended.members:
             _attempt_again(state, event, id, number)
-        state.turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
-        _take_over(state, ended)
+        turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
+        state.turn = counting.take_over(state, turn, ended)
     state.last_turn, state.woken, state.resume, state.retry = number, False, None, None
     state.adding = None
 
@@ -505,24 +505,15 @@ def _step_start(state: State, event: Event) -> None:
 
 
 def _step_end(state: State, event: Event) -> None:
-    worked = event.data.get("worked_ms", _open(state).worked)
-    state.turn = evolve(_open(state), step_open=False, chunks_from=None, worked=worked)
-    _spend(state, event)
+    turn = _open(state)
+    worked = event.data.get("worked_ms", turn.worked)
+    ended = evolve(turn, step_open=False, chunks_from=None, worked=worked)
+    state.turn = counting.spend(state, ended, event)
 
 
 def _retried(state: State, event: Event) -> None:
-    if event.data.get("usage"):
-        _spend(state, event)
-
-
-def _spend(state: State, event: Event) -> None:
-    """Usage that an event reports: of an answer, or of attempts that gave none."""
-    usage = event.data.get("usage")
-    if usage:
-        turn = _open(state)
-        state.turn = evolve(turn, usage=spending.add(turn.usage, usage))
-        state.spent = spending.add(state.spent, usage)
-        state.lately = spending.noted(state.lately, event.time, usage)
+    if state.turn is not None:
+        state.turn = counting.spend(state, state.turn, event)
 
 
 def _step_rejected(state: State, event: Event) -> None:
@@ -575,7 +566,7 @@ def _assistant(state: State, event: Event) -> None:
         for b in data["content"]
         if b["type"] == "tool-call"
     }
-    state.turn = evolve(
+    answered = evolve(
         turn,
         answered=True,
         chunks_from=None,
@@ -584,7 +575,7 @@ def _assistant(state: State, event: Event) -> None:
         answer=answer_of(data["content"]) or turn.answer,
         model=data.get("model"),
     )
-    _spend(state, event)
+    state.turn = counting.spend(state, answered, event)
 
 
 def _tool_call(state: State, event: Event) -> None:

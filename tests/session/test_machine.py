@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from dshd import wire
-from dshd.config import Config, Inbox
+from dshd.config import Budget, Config, Inbox
 from dshd.errors import Conflict, DshError, Faulted, Full, NoSpace
 from dshd.log.codec import decode
 from dshd.log.memory import MemoryDisk, Seeded
@@ -142,7 +142,8 @@ class Machine(RuleBasedStateMachine):
         self.host.do(act)
 
     def _world(self, disk: MemoryDisk | None) -> World:
-        world = World(disk, config=Config(inbox=Inbox(max_pending=MOST)), plugins=(self.plugin,))
+        config = Config(inbox=Inbox(max_pending=MOST), budget=Budget(turn_time=0.0))  # its clock leaps
+        world = World(disk, config=config, plugins=(self.plugin,))
         world.script = Always(self.asked)
         world.gate = Told(slot=self.tool)
         world.tools = type(world.tools)([world.gate, world.quick, world.look])
