@@ -26,6 +26,8 @@ class Framer:
     def feed(self, data: bytes) -> list[bytes]:
         if self.oversized:
             return []
+        if not self._rest and 0 <= data.find(b"\n") == len(data) - 1 < self._limit:
+            return [data[:-1]]  # as nearly always: one line, whole
         head, *more = data.split(b"\n")
         if not more:
             return self._keep(head, [])

@@ -44,6 +44,8 @@ def content_of(text: str | None, content: Sequence[Mapping[str, Any]] | None) ->
     """A message given as text or as blocks. Raises `Invalid` when empty, `Full` when too large."""
     if (text is None) == (content is None):
         raise Invalid("give either text or content @ $.text", outcome="not-written")
+    if content is None and text and len(text) <= MOST_INLINE and text.isascii() and not text.isspace():
+        return Content(({"type": "text", "text": text},))
     given = [text or ""] if content is None else [_text(i, block) for i, block in enumerate(content)]
     texts = [str(lossless(text)) for text in given]
     if not any(text.strip() for text in texts):

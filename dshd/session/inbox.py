@@ -57,7 +57,7 @@ def _one(
 ) -> tuple[Message, ...]:
     new = [made.get(m["id"]) or Message.from_json(m) for m in op["insert"]]
     if not op["remove"] and op.get("before") is None:
-        return (*items, *new)
+        return items + tuple(new)
     gone = set(op["remove"])
     kept = [m for m in items if m.id not in gone]
     if len(items) - len(kept) != len(gone):

@@ -109,5 +109,4 @@ class Receipt:
 
 def first_receipt(message: Message, queue: Queue, *, at: int, seq: int, by: Any) -> Receipt:
     state = "held" if queue == "held" else "pending"
-    blank = Receipt(message=message, state="new", queue=queue, seq=seq)
-    return blank.to(state, at=at, seq=seq, by=by)
+    return Receipt(message, state, queue, seq, way=(Stop(state, at, seq, shared(by)),))

@@ -73,8 +73,7 @@ class Place:
 
 
 def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[str, Any]) -> Send:
-    """What `session.send` asks for. Raises `Invalid`."""
-    p.check()
+    """What `session.send` asks for, checked before."""
     queue, wake = p.intent()
     return Send(
         verb=p.verb or verb_of(queue, wake),
@@ -251,9 +250,9 @@ def fullness(state: State, send: Send, max_pending: int) -> str | None:
     """Why there is no room for it now, None if there is."""
     if str(send.source.get("kind", "user")) not in LIMITED_KINDS:
         return None
-    old = replaced(state, send)
-    if state.pending - len(old) >= max_pending:
-        return f"{state.name} holds {state.pending} pending messages, the most it may"
+    old, pending = replaced(state, send), state.pending
+    if pending - len(old) >= max_pending:
+        return f"{state.name} holds {pending} pending messages, the most it may"
     held = state.weight - sum(m.bytes for _, m in old)
     if held + sum(map(block_bytes, send.content)) > MAX_PENDING_BYTES:
         return f"{state.name} holds {held} bytes of pending messages"
@@ -295,6 +294,8 @@ def _place(state: State, send: Send, message: Message, old: inbox.Claimed) -> Pl
 def _placed(message: Message, send: Send, place: Place) -> Message:
     """The message as it stands there; a held one knows where it goes from there."""
     home: Queue | None = None
+    if place.queue != "held" and not place.front:
+        return message
     if place.queue == "held":
         home = "next-step" if send.verb == "say" and message.verb == "steer" else send.queue
     return attrs.evolve(message, front=place.front, home=home)
@@ -302,7 +303,7 @@ def _placed(message: Message, send: Send, place: Place) -> Message:
 
 def _emit(s: Scratch, send: Send, message: Message, place: Place, old: inbox.Claimed) -> None:
     ops = [*inbox.remove_ops(old), splice(place.queue, insert=[message], before=place.before)]
-    data: dict[str, Any] = {"cause": "supersede" if old else "send", "by": dict(send.source), "ops": ops}
+    data: dict[str, Any] = {"cause": "supersede" if old else "send", "by": send.source, "ops": ops}
     if send.interrupts and s.state.turn is not None:
         data["interrupts"] = s.state.turn.number
     if send.reason:

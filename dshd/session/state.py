@@ -176,7 +176,7 @@ class State:
 
     @property
     def pending(self) -> int:
-        return sum(len(self.queues[queue]) for queue in QUEUES)
+        return sum(map(len, self.queues.values()))
 
     @property
     def pending_outside_held(self) -> int:
@@ -303,6 +303,10 @@ def _spliced(state: State, event: Event) -> None:
     out = gone.keys() - moved
     left = tuple(m.id for queue in QUEUES for m in before[queue] if m.id in out) if out else ()
     by = data.get("by")
+    if data["cause"] == "send" and not gone:
+        for queue, message in came:
+            _came(state, event, queue, message, moved=False)
+        return _interrupted(state, data)
     if data["cause"] == "supersede":  # who did it is the message that came instead
         by = {**(by or {}), "by": next(iter(moved - set(gone)), None)}
     for id in left:
@@ -318,6 +322,10 @@ def _spliced(state: State, event: Event) -> None:
     if data["cause"] == "claim":
         _claimed(state, tuple(inbox.find(before, id) or _no(id) for id in gone))
     state.woken = state.woken and bool(state.queues["next-turn"])
+    _interrupted(state, data)
+
+
+def _interrupted(state: State, data: Mapping[str, Any]) -> None:
     if "interrupts" in data and state.turn and state.turn.number == data["interrupts"]:
         _abort(state, Abort("interrupt", "continue", data.get("by"), data.get("reason")))
 
@@ -429,17 +437,6 @@ def _woken(state: State, event: Event) -> None:
         state.woken = bool(state.queues["next-turn"])
 
 
-def _raise(state: State, event: Event, add: Mapping[str, float]) -> None:
-    """``add``: ``{budget: by how much}``. A day's is of that day."""
-    if "day_cost" in add:
-        state.lately = spending.noted(state.lately, event.time, {"raised": add["day_cost"]})
-    if "session_cost" in add:
-        by = state.raised.get("session_cost", 0) + add["session_cost"]
-        state.raised = {**state.raised, "session_cost": by}
-    if state.retry is not None:
-        state.adding = {name: by for name, by in add.items() if name.startswith("turn_")}
-
-
 # --- turns and steps -----------------------------------------------------------------------------
 
 
@@ -461,17 +458,6 @@ def _turn_start(state: State, event: Event) -> None:
         state.turn = counting.take_over(state, turn, ended)
     state.last_turn, state.woken, state.resume, state.retry = number, False, None, None
     state.adding = None
-
-
-def _take_over(state: State, ended: EndedTurn) -> None:
-    """What goes on by itself, or with raised budgets, counts on from where the attempt before it was;
-    what a person wants once more counts anew."""
-    goes_on = state.resume == ended.number
-    if goes_on or state.adding is not None:
-        raised = dict(ended.raised)
-        for name, by in ({} if goes_on else state.adding or {}).items():
-            raised[name] = raised.get(name, 0) + by
-        state.turn = evolve(_open(state), before=ended.spent, errors=ended.spent.errors, raised=raised)
 
 
 def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:

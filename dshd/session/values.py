@@ -25,13 +25,14 @@ def evolve(value: T, **changes: Any) -> T:
 
 
 _seen: dict[Any, Any] = {}
+_ids: dict[int, Any] = {}  # {id: value} of those in `_seen`
 _MOST: Final = 1024
 
 
 def shared(value: T) -> T:
     """``value``, or an equal one that was seen before. Flat dicts only; whatever else is given back."""
     given: Any = value
-    if type(given) is not dict:
+    if type(given) is not dict or _ids.get(id(given)) is given:
         return value
     try:
         key = tuple((name, type(item), item) for name, item in given.items())
@@ -41,7 +42,8 @@ def shared(value: T) -> T:
     if found is None:
         if len(_seen) >= _MOST:
             _seen.clear()
-        found = _seen[key] = value
+            _ids.clear()
+        found = _seen[key] = _ids[id(value)] = value
     return found
 
 

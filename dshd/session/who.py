@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from dshd.session.values import shared
+
 KINDS = ("user", "schedule", "agent", "job", "hook", "plugin", "system")
 
 
@@ -25,10 +27,20 @@ class Peer:
     tty: str | None = None
     client: str | None = None
     session: str | None = None
+    _sources: dict[str, dict[str, Any]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     def source(self, lowered: str | None = None) -> dict[str, Any]:
-        """A message's ``source``. ``lowered`` (``--as``) replaces the kind of a user, never raises."""
+        """A message's ``source``. ``lowered`` (``--as``) replaces the kind of a user, never raises.
+
+        The same one each time, to be looked at only: all the messages of a peer share it.
+        """
         kind = lowered if lowered and self.kind == "user" else self.kind
+        found = self._sources.get(kind)
+        if found is None:
+            found = self._sources[kind] = shared(self._source(kind))
+        return found
+
+    def _source(self, kind: str) -> dict[str, Any]:
         return {
             "kind": kind,
             "via": "rpc",

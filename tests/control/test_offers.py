@@ -12,6 +12,8 @@ import trio.testing
 
 from dshd.control.connection import MOST, Connection
 from dshd.session.attachments import MOST_INLINE
+from dshd.session.ledger import DEADLINE_S
+from tests.control import rig
 from tests.control.rig import Refused, Server
 
 PLAIN: dict[str, Any] = {"verb": "inject"}
@@ -110,8 +112,9 @@ async def test_a_plain_send_to_a_closed_session_opens_it_again() -> None:
 
 
 async def test_a_plain_send_is_answered_after_ten_seconds_though_the_disk_is_not(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rig, "PATIENCE", 3 * DEADLINE_S)
     async with Server().serving() as server:
         session = await server.named("api")
         client = await server.client()
@@ -123,7 +126,7 @@ async def test_a_plain_send_is_answered_after_ten_seconds_though_the_disk_is_not
             with pytest.raises(Refused) as refused:
                 await client.take(number)
             assert (refused.value.code, refused.value.error["data"]["outcome"]) == ("STALLED", "unknown")
-        assert 10 <= trio.current_time() - before < 15
+        assert trio.current_time() - before == pytest.approx(DEADLINE_S)
         free.set()
         assert (await client.call("session.send", session="api", text="3", **PLAIN))["position"] == 4
         assert [m["text"] for m in session.queue_ls()["messages"]] == ["0", "1", "2", "3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dshd import config
-from dshd.strict import Wrong, checker, dotted, structure
+from dshd.strict import Wrong, _fields, checker, dotted, structure
 from dshd.wire import Params
 
 
@@ -122,8 +121,8 @@ PARAMS = [kind for kind in subclasses(Params) if kind.__module__ == "dshd.wire"]
 
 @pytest.mark.parametrize("kind", [*SECTIONS, *PARAMS], ids=lambda kind: kind.__name__)
 def test_every_field_of_ours_is_of_a_type_that_it_knows(kind: type) -> None:
-    with contextlib.suppress(Wrong):
-        structure({}, kind)
+    for field in _fields(kind).values():
+        assert callable(field.hook)
 
 
 def test_of_many_wrong_items_only_the_first_is_looked_at() -> None:
@@ -149,7 +148,7 @@ def test_an_error_of_our_own_is_not_taken_for_wrong_data() -> None:
     class Picky:
         n: int = attrs.field(validator=lambda self, field, value: 1 // value)
 
-    with pytest.raises(ExceptionGroup):
+    with pytest.raises(ZeroDivisionError):
         structure({"n": 0}, Picky)
 
 
