@@ -205,7 +205,7 @@ class Chat:
     def _retry(self, data: Json, time: int) -> list[str]:
         why = data.get("message") or data.get("code") or "the provider failed"
         delay = data.get("delay_ms")
-        when = f" in {times.age(delay)}" if delay else ""
+        when = f" in {times.age(delay) if delay >= 1000 else f'{delay / 1000:.1f} s'}" if delay else ""
         return [self._cut(f"  (again{when}: {one_line(str(why))})")]
 
     def _rejected(self, data: Json, time: int) -> list[str]:

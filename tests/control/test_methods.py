@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +202,11 @@ async def test_waiting_for_one_that_is_not_there_is_an_error_at_once() -> None:
         ({"mode": "everything"}, "$.values.mode"),
         ({"patience": -1}, "$.values.patience"),
         ({"dir": "relative"}, "$.values.dir"),
+        ({"mode": None}, "mode can't be empty: read-only, workspace, full"),
+        ({"ask": None}, "wait, deny"),
+        ({"dir": None}, "a directory"),
+        ({"model": ""}, "$.values.model"),
+        ({"modle": None}, "did you mean"),
         ({"modle": "x"}, "did you mean model?"),
         ({"env.": "x"}, "no setting"),
     ],
@@ -213,6 +219,17 @@ async def test_a_setting_is_checked_before_it_is_taken(values: dict[str, Any], s
             await client.call("session.set", session="api", values=values)
         assert caught.value.code == "INVALID"
         assert says in str(caught.value)
+
+
+async def test_a_directory_that_is_set_is_there(tmp_path: Path) -> None:
+    async with Server().serving() as server:
+        session = await server.named("api")
+        client = await server.client()
+        with pytest.raises(Refused) as caught:
+            await client.call("session.set", session="api", values={"dir": f"{tmp_path}/nothing"})
+        assert caught.value.code == "NOT_FOUND"
+        await client.call("session.set", session="api", values={"dir": str(tmp_path), "patience": None})
+        assert session.state.settings["dir"] == str(tmp_path)
 
 
 async def test_settings_are_taken_together() -> None:

@@ -163,6 +163,13 @@ def test_of_a_long_text_the_beginning_is_shown_and_where_the_whole_is() -> None:
     assert lines[1:6] == ["one", "two", "one", "two", where]
 
 
+@pytest.mark.parametrize(("ms", "says"), [(500, "again in 0.5 s"), (2000, "again in 2 s"), (None, "(again: ")])
+def test_when_it_is_tried_again_is_said(ms: int | None, says: str) -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("llm/retry", delay_ms=ms, message="answered 503")
+    assert says in log.lines()[-1]
+
+
 def test_an_abort_because_its_client_went_is_not_called_yours() -> None:
     log = Log().add("turn/start", turn=12).said("followup", "x")
     log.add("abort/requested", turn=12, by=YOU, cause="abort", reason=wire.GONE)
