@@ -163,7 +163,9 @@ def test_of_a_long_text_the_beginning_is_shown_and_where_the_whole_is() -> None:
     assert lines[1:6] == ["one", "two", "one", "two", where]
 
 
-@pytest.mark.parametrize(("ms", "says"), [(500, "again in 0.5 s"), (2000, "again in 2 s"), (None, "(again: ")])
+@pytest.mark.parametrize(
+    ("ms", "says"), [(500, "again in 0.5 s"), (2000, "again in 2 s"), (None, "(again: ")]
+)
 def test_when_it_is_tried_again_is_said(ms: int | None, says: str) -> None:
     log = Log().add("turn/start", turn=12).said("followup", "x")
     log.add("llm/retry", delay_ms=ms, message="answered 503")
