@@ -28,6 +28,7 @@ GRACE = 0.5  # s from SIGTERM to SIGKILL
 # grace), the spawner, and then ourselves. Together less than a client waits for an abort.
 END_LIMIT = lifecycle.KILL_LIMIT + lifecycle.DRAIN_LIMIT + 1.0
 SPAWNER_LIMIT = STRAY_LIMIT + 0.5
+LONGEST = 60.0  # s; the bounds inside add up to less
 QUICK = 0.05  # s; a call that takes longer has the next supervisor made while it runs
 
 
@@ -179,7 +180,8 @@ class Spawner:
             again = bool(reply[0].get("again"))
             return reply
         except trio.Cancelled:
-            self._note(await self._end(call, request.grace), label)  # noqa: ASYNC120 - shields itself
+            with trio.move_on_after(LONGEST, shield=True):
+                self._note(await self._end(call, request.grace), label)
             raise
         except SpawnFailed as failed:
             if isinstance(failed, SpawnerLost) and not failed.told:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 FREE = Plan(kind="none", net=True)
 DEFAULT_LIMIT = 120.0  # s
+SWEEP_LIMIT = 30.0  # s; `writing` gives up before
 HEAD, TAIL = 10_000, 20_000  # bytes shown to the model
 
 PROVIDER_KEYS = frozenset({"DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"})
@@ -101,6 +102,7 @@ class Bash:
     async def _run(self, args: Args, ctx: ToolContext, plan: Plan) -> ToolOutput:
         limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
         spawner: Spawner = ctx.spawner
+        undone: list[Path] = []
         env = {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
         try:
             done = await spawner.run(
@@ -119,7 +121,8 @@ class Bash:
             tell_survivors(ctx)
             raise
         finally:
-            undone = await afterwards(plan, ctx.spill_dir)
+            with trio.move_on_after(SWEEP_LIMIT, shield=True):
+                undone = await afterwards(plan, ctx.spill_dir)
         return result(done, limit, plan, undone)
 
 
