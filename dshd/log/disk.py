@@ -63,6 +63,7 @@ class Calls(Protocol):
     def close(self, fd: int) -> None: ...
     def write(self, fd: int, data: memoryview) -> int: ...
     def pread(self, fd: int, count: int, offset: int) -> bytes: ...
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int: ...
     def fdatasync(self, fd: int) -> None: ...
     def fsync(self, fd: int) -> None: ...
     def ftruncate(self, fd: int, size: int) -> None: ...
@@ -91,6 +92,9 @@ class OsCalls:
 
     def pread(self, fd: int, count: int, offset: int) -> bytes:
         return os.pread(fd, count, offset)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
@@ -191,6 +195,23 @@ class LogFile:
         if self._calls.fstat(self._fd).size > size:
             self._calls.ftruncate(self._fd, size)
         self.size = min(self.size, size)
+
+    def write_again(self, start: int, end: int) -> None:
+        """Write what the page cache shows from ``start`` to ``end`` where it stands, so that the next `sync`
+        is about it, whatever became of an earlier one."""
+        if start >= end:
+            return
+        # Linux appends whatever is written to a descriptor that appends, also at an offset.
+        fd = self._calls.open(str(self.path), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if self._calls.fstat(fd).inode != self.inode:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
+            for piece in self.pieces(start, end):
+                while piece:
+                    taken = self._calls.pwrite(fd, piece, start)
+                    start, piece = start + taken, piece[taken:]
+        finally:
+            self._calls.close(fd)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """What this very file holds from ``start`` to ``end``, whatever has its name now."""

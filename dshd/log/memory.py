@@ -165,7 +165,8 @@ class Seeded:
         return file.durable
 
     def _cut(self, file: Unsynced) -> bytes:
-        shortest = min((start for start, _end in file.dirty), default=len(file.cache))
+        size = min(len(file.durable), len(file.cache))  # bytes that are written again never cost the old ones
+        shortest = max(size, min((start for start, _end in file.dirty), default=size))
         return file.with_ranges(file.dirty)[: self.random.randint(shortest, len(file.cache))]
 
     def _holes(self, file: Unsynced) -> bytes:
@@ -338,6 +339,15 @@ class _MemoryCalls:
         opened = self.open_files[fd]
         self._enter("pread", opened.path)
         return bytes(_file(opened).cache[offset : offset + count])
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        opened = self.open_files[fd]
+        take = self._enter("pwrite", opened.path)
+        file = _file(opened)
+        count = len(data) if take is None else min(take, len(data))
+        count = min(count, len(file.cache) - offset) or self._room(opened.path, count)
+        file.write(offset, data[:count])
+        return count
 
     def fdatasync(self, fd: int) -> None:
         self._sync("fdatasync", fd)

@@ -1,7 +1,10 @@
 """Opening a log: what is believed, what is cut away, what is left alone (SPEC §4.1, steps 1 and 2).
 
-`open_log` syncs the file before it reads a byte, because the page cache shows lines that are not on
-disk. Then `dshd.log.survey` judges every line:
+`dshd.log.survey` judges every line, of what the page cache shows. That need not be on disk, and a sync
+that succeeds need not be about it: a daemon that is killed while a sync fails (on a disk that hangs, say)
+leaves lines in the cache that no later sync will write. So what no line proves to have been durable,
+which is the last write mostly, is written once more where it stands, and synced, before `open_log`
+returns; if that fails nothing was believed.
 
 - a *torn tail* was never acknowledged: it is copied to ``log.torn-<seq>``, synced, and only then
   cut off;
@@ -91,22 +94,22 @@ def open_log(
     size opens in bounded memory. It gets only events that stay; of a damaged log the good ones and
     a ``log/gap`` where seqs are missing; of an unsupported one those of unknown types, too.
 
-    ``begin`` is called when the file is synced: what comes before the place it gives is taken as
-    good, durable and known, and is not read again.
+    ``begin`` is called once the file is open: what comes before the place it gives is taken as good,
+    durable and known, and is not read again.
 
     Raises a `DshError` that names the path when the file can't be read, synced or cut: a log that
     can't be read is never taken for an empty one.
 
-    Durability: what is returned or given to ``each`` is on disk, and so is every cut.
+    Durability: on return, what is returned or was given to ``each`` is on disk, and so is every cut.
     """
     with _told("open", path, disk):
         disk.unlink(new_name(path))  # left by a crash while the log was copied
         durable = _leave_fault(disk, path)
         file = disk.open_log(path)
         try:
+            opened = _judge(disk, path, file, known_types, each, durable, begin())
             _sync(disk, path, file)
             disk.sync_dir(path.parent)  # its name, too: a copy may have replaced it just before a kill
-            opened = _judge(disk, path, file, known_types, each, durable, begin())
         except BaseException:
             file.close()
             raise
@@ -155,12 +158,15 @@ def _judge(
     if damage or take.unsupported:
         file = None  # and so nothing is cut
     size, next_seq = (torn.start, torn.first) if torn else (found.end, found.expected)
+    tail = _tail(disk, path, file, torn, found.end) if torn else None
+    if file is not None and found.proven_end < size:
+        file.write_again(found.proven_end, size)
     return Opened(
         events,
         next_seq,
         size,
         next_seq - 1,
-        torn=_tail(disk, path, file, torn, found.end) if torn else None,
+        torn=tail,
         damage=damage[0] if damage else None,
         unsupported=take.unsupported,
         regions=damage,

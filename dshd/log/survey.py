@@ -22,6 +22,7 @@ good one at its end is still found, for it may be the one that proves.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import takewhile
 
 import attrs
@@ -104,6 +105,8 @@ class Survey:
         self.good_end = begin.offset  # of the last good line
         self.synced = self.durable  # the highest that a good line, or the note, tells of
         self.regions: list[Region] = []
+        self.proven_end = begin.offset  # of what a good line tells of; what follows may only be cached
+        self._begun: deque[tuple[int, int]] = deque()  # (first seq, offset) of the writes after that
         self._next_line = begin.lines + 1
 
     def feed(self, offset: int, raw: bytes) -> tuple[int, Event] | None:
@@ -118,8 +121,8 @@ class Survey:
         if event.seq != self.expected or self.regions or event.type == GAP:
             return self._place(offset, event)
         self.expected, self.good_end = event.seq + 1, self.end  # as nearly always
-        if event.synced is not None and event.synced > self.synced:
-            self.synced = event.synced
+        if event.synced is not None:
+            self._tells(event.seq, offset, event.synced)
         return offset, event
 
     def _bad(self, offset: int, raw: bytes, reason: str) -> tuple[int, Event] | None:
@@ -134,16 +137,23 @@ class Survey:
             return None
         if event.seq > self.expected:
             self._widen(start, start, f"its seq is {event.seq}, not {self.expected}")
-        self._accept(event)
+        self._accept(start, event)
         return start, event
 
-    def _accept(self, event: Event) -> None:
+    def _accept(self, start: int, event: Event) -> None:
         if self.regions and self.regions[-1].last is None:
             self.regions[-1].last = event.seq - 1
         if event.synced is not None:
-            self.synced = max(self.synced, event.synced)
+            self._tells(event.seq, start, event.synced)
         self.expected = after(event)
         self.good_end = self.end
+
+    def _tells(self, seq: int, offset: int, synced: int) -> None:
+        """The first line of a write: all up to ``synced`` was on disk then."""
+        self.synced = max(self.synced, synced)
+        self._begun.append((seq, offset))
+        while self._begun and self._begun[0][0] <= self.synced + 1:
+            self.proven_end = self._begun.popleft()[1]
 
     def _widen(self, start: int, end: int, reason: str, seq: int | None = None) -> None:
         if not self.regions or self.regions[-1].last is not None:

@@ -24,7 +24,7 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import ROOM_POLL_S, Services
-from dshd.errors import Denied, DshError, NoSpace, NotFound
+from dshd.errors import Damaged, Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.log.threads import Threads
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 RESERVE_POLL_S: Final = 60.0  # how often room for the reserve is looked for, once it is given up
+AGAIN_S: Final = 60.0  # after an opening that failed
 LAST_KEEPING_S: Final = 3.0  # for checkpoints, when the daemon stops
 
 
@@ -135,8 +136,16 @@ class Registry:
         except NoSpace as error:
             log.warning("session %s is opened when there is room: %s", id, error)
             self._start(self._start_later, id)
-        except DshError as error:
+        except (Damaged, NotFound) as error:
             log.error("session %s was not opened: %s", id, error)
+        except DshError as error:
+            log.error("session %s was not opened: %s; tried again in a minute", id, error)
+            self._start(self._start_again, id)
+
+    async def _start_again(self, id: str) -> None:
+        """Its files could not be read or written, for what reason ever; it has work to do."""
+        await trio.sleep(AGAIN_S)
+        await self._start_one(id)
 
     async def _start_later(self, id: str) -> None:
         """A torn tail could not be set aside: the disk is full."""

@@ -541,3 +541,17 @@ async def test_a_file_that_is_only_useful_may_fail_to_be_written(autojump_clock:
     async with after.run():
         again = await after.again(session)
         assert again.state.receipts[sent["message"]].outcome == "completed"
+
+
+async def test_a_session_that_a_failing_disk_kept_from_opening_is_opened_a_minute_later(
+    autojump_clock: Any,
+) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        sent = await followup(session, "x")
+        after = world.crash()
+    memory(after).fail("fdatasync", errno.EIO, path=f"{session.id}/{LOG}")
+    async with after.run():
+        await trio.sleep(70)
+        again = after.registry.loaded[session.id]
+        assert again.state.receipts[sent["message"]].outcome == "completed"

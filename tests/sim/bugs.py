@@ -209,6 +209,11 @@ def opening_not_synced() -> Patches:
     yield mock.patch.object(recovery, "open_log", unsynced)
 
 
+def cache_believed() -> Patches:
+    """What a kill in the middle of a failed sync left in the page cache is believed after another sync."""
+    yield mock.patch.object(LogFile, "write_again")
+
+
 def abort_without_parking() -> Patches:
     """The fold of an abort doesn't park."""
     fold = state._FOLD["abort/requested"]
@@ -226,7 +231,7 @@ BUGS: dict[str, Callable[[], Patches]] = {
     for bug in (
         ack_before_sync, fold_before_sync, tell_before_sync, decision_on_folded_state, claim_lost_on_crash,
         latch_dropped, key_forgotten, parked_forgotten, synced_ignored, move_in_two_events,
-        requeued_at_the_wrong_end, second_sync_believed, opening_not_synced,
+        requeued_at_the_wrong_end, second_sync_believed, opening_not_synced, cache_believed,
         abort_without_parking,
     )
 }  # fmt: skip

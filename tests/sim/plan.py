@@ -37,7 +37,8 @@ class Action:
 
 @attrs.frozen
 class Branch:
-    """The death ``death`` before the ``call``-th change of the disk, and what is done then."""
+    """The death ``death`` before the ``call``-th change of the disk, and what is done then. If the plan's
+    are ``early``: sooner, if a call of the disk has just failed."""
 
     call: int
     death: Args
@@ -63,6 +64,7 @@ class Plan:
     rot: float | None = None
     unloads: bool = False
     branches: tuple[Branch, ...] = ()
+    early: bool = True
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {len(self.actions)} actions"]
@@ -293,7 +295,8 @@ MAKERS: dict[str, Any] = {
 KINDS = tuple(MAKERS)
 _WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 3, "edit": 3, "wait": 4,
            "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
-           "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5, "copy": 0.5}  # fmt: skip
+           "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5,
+           "copy": 0.5}  # fmt: skip
 WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
 
 

@@ -36,7 +36,7 @@ def play(plan: Plan, trace: Any = None, *, branch: int | None = None) -> Past:
     What was found wrong is in ``finds``; then nothing else is played. ``trace(line)`` is told on the way,
     of the branch alone if one is named. ``histories`` counts, and all counts are over all of them.
     """
-    past = Past(branches=deque(plan.branches if branch is None else plan.branches[branch : branch + 1]))
+    past = Past(branches=deque(enumerate(plan.branches)))
     with _bugs_heard(past) as heard, clockwork.deterministic(START_MS) as clock:
         try:
             trio.run(_all, plan, past, heard, clock, trace, branch, clock=clock)
@@ -53,7 +53,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class _Bugs(logging.Handler):
-    """An exception that the daemon logged as its own bug is a find. ``where``: "branch 3: "."""
+    """An exception that the daemon logged as its own bug is a find. ``where``: "branch 3 at 57: "."""
 
     def __init__(self, past: Past) -> None:
         super().__init__(logging.WARNING)
@@ -85,10 +85,12 @@ async def _all(
     past.count("histories")
     await _lives(plan, past, trace if branch is None else None, Start(MemoryDisk(), deque(plan.actions)))
     for bud in past.buds if not past.finds else ():
-        heard.where, heard.past = f"branch {plan.branches.index(bud.branch)}: ", bud.past
+        if branch not in (None, bud.number):
+            continue
+        heard.where, heard.past = f"branch {bud.number} at {bud.branch.call}: ", bud.past
         clockwork.start_again(clock, f"{plan.seed}/{bud.branch.call}", FAR)
         bud.past.count("histories")
-        start = Start(bud.disk, deque(bud.branch.actions), bud.clock_ms, bud.number)
+        start = Start(bud.disk, deque(bud.branch.actions), bud.clock_ms, bud.life)
         await _lives(attrs.evolve(plan, rot=None), bud.past, trace, start)
         past.counts.update(bud.past.counts)
         past.finds += [heard.where + find for find in bud.past.finds]
@@ -318,7 +320,8 @@ class Player(Clients):
         life.calm()
         life.pauses = []
         self.say("the disk is good, and nobody asks for anything any more")
-        await trio.sleep(15)  # longer than what a full disk or a slow one lasts
+        # Longer than what a full disk or a slow one lasts, or until a failed opening is tried again.
+        await trio.sleep(75 if life.weather else 15)
         life.calm()
         await self._nobody_sits()
         for id in life.store.ids():

@@ -36,7 +36,7 @@ SIMPLE: dict[str, tuple[Any, ...]] = {
 
 
 NEAR = 40
-BRANCH = re.compile(r"branch (\d+): ")
+BRANCH = re.compile(r"branch (\d+) at (\d+): ")
 
 
 def fails(plan: Plan) -> tuple[str, Plan] | None:
@@ -45,8 +45,8 @@ def fails(plan: Plan) -> tuple[str, Plan] | None:
     if not finds:
         return None
     at = BRANCH.match(finds[0])
-    branches = (plan.branches[int(at[1])],) if at else ()
-    return BRANCH.sub("", finds[0]), attrs.evolve(plan, branches=branches)
+    branches = (attrs.evolve(plan.branches[int(at[1])], call=int(at[2])),) if at else ()
+    return BRANCH.sub("", finds[0]), attrs.evolve(plan, branches=branches, early=False)
 
 
 def _near(plan: Plan) -> Plan:

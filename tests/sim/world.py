@@ -39,6 +39,7 @@ START_MS = 1_796_040_000_000
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 RESERVE = 4096
 MOST_LINES = 3000  # no plan asks for so many
+EARLY = 2  # calls after a failed one that have a branch
 BOOT_MS = 1500  # between a death and the next life
 
 
@@ -73,7 +74,7 @@ class Past:
     answers: int = 0
     verdicts: int = 0
     calls: int = 0
-    branches: deque[Branch] = attrs.field(factory=deque)
+    branches: deque[tuple[int, Branch]] = attrs.field(factory=deque)  # (its number, itself)
     buds: list[Bud] = attrs.field(factory=list)
 
     def count(self, what: str) -> None:
@@ -98,11 +99,12 @@ _KNOWN = (
 class Bud:
     """Where a branch begins: with the next life, on this disk."""
 
+    number: int
     branch: Branch
     past: Past
     disk: MemoryDisk
     clock_ms: int
-    number: int
+    life: int
 
 
 def survivor(name: str, chance: int) -> Any:
@@ -143,6 +145,7 @@ class Life:
         self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
         self.oracles: dict[str, Any] = {}  # {session: (an oracle, the lines that it has followed)}
         self.pauses: list[float] = []
+        self._failed = self._early = 0
         self._signals: dict[str, trio.Event] = {}
         self._death: dict[str, Any] | None = None
         self._nursery: trio.Nursery | None = None
@@ -172,33 +175,31 @@ class Life:
             return
         past = self.past
         past.calls += 1
-        if past.branches and past.branches[0].call <= past.calls:
-            self._bud(past.branches.popleft(), name, path)
+        if past.branches and (past.branches[0][1].call <= past.calls or self._has_failed()):
+            self._bud(*past.branches.popleft(), name, path)
         if self._death is None:
             return
         if self._death["calls"] > 0:
             self._death["calls"] -= 1
             return
-        if "survivor" in self._death or not self._lied_to():
-            past.count(f"died before: {name} {file_kind(path)}")
-            self.die()
+        past.count(f"died before: {name} {file_kind(path)}")
+        self.die()
 
-    def _bud(self, branch: Branch, name: str, path: str) -> None:
-        if "survivor" not in branch.death and self._lied_to():
-            return
+    def _has_failed(self) -> bool:
+        """Whether one of the last calls of the disk did; that is a good time to die."""
+        failed = self.disk.calls.struck.total()
+        if failed > self._failed:
+            self._failed, self._early = failed, EARLY
+        self._early -= 1
+        return self.plan.early and self._early >= 0
+
+    def _bud(self, number: int, branch: Branch, name: str, path: str) -> None:
         past, clock_ms = self.past.copy(), self.clock_ms + round(trio.current_time() * 1000)
         past.count(kind_of_death(branch.death))
         past.count(f"died before: {name} {file_kind(path)}")
         disk = dead_disk(self.disk, branch.death)
-        self.past.buds.append(Bud(branch, past, disk, clock_ms + BOOT_MS, self.number + 1))
-
-    def _lied_to(self) -> bool:
-        """Whether the page cache shows what a failed sync has lost, and nobody has cut it away yet.
-
-        A kill at this very instant leaves lines that look good and can't be made durable by any sync;
-        no opening can tell. It comes a call later instead.
-        """
-        return any(f.cache != f.durable and not f.dirty for f in self.disk.calls._files())
+        branch = attrs.evolve(branch, call=self.past.calls)
+        self.past.buds.append(Bud(number, branch, past, disk, clock_ms + BOOT_MS, self.number + 1))
 
     def die(self) -> None:
         """The end, now: from here on nothing is noted, and the disk of the next life is made."""
