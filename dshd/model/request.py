@@ -58,11 +58,10 @@ class Memo:
 
     def once(self, purpose: Hashable, given: tuple[object, ...], work: Callable[[], T]) -> T:
         """What ``work`` gave for the same objects ``given`` the last time, else what it gives now."""
-        before, answer = self.kept.get(purpose, ((), None))
-        if len(before) != len(given) or not all(map(operator.is_, before, given)):
-            answer = work()
-            self.kept[purpose] = (given, answer)
-        return answer  # type: ignore[no-any-return]
+        kept = self.kept.get(purpose)
+        if kept is None or len(kept[0]) != len(given) or not all(map(operator.is_, kept[0], given)):
+            kept = self.kept[purpose] = (given, work())
+        return kept[1]  # type: ignore[no-any-return]
 
 
 def shared(before: Sequence[Message], now: Sequence[Message]) -> int:
