@@ -61,7 +61,7 @@ class Memo:
         kept = self.kept.get(purpose)
         if kept is None or len(kept[0]) != len(given) or not all(map(operator.is_, kept[0], given)):
             kept = self.kept[purpose] = (given, work())
-        return kept[1]  # type: ignore[no-any-return]
+        return kept[1]
 
 
 def shared(before: Sequence[Message], now: Sequence[Message]) -> int:
