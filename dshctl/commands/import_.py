@@ -30,14 +30,15 @@ PIECE: Final = wire.MAX_PIECE // 4 * 3  # bytes, so that base64 of it is a piece
 def COMMAND(cli: Cli, file: str, as_new: bool, repair: bool) -> None:
     """Take a session out of a file that dshctl export wrote, and say its id. It is parked: nothing of it
     runs before dshctl wake, or before you say something to it."""
-    with _opened(file) as source:
-        upload = _put(cli, source)
     env = sending.environment(cli.out.environ, ())
-    params = wire.ImportParams(upload=upload, as_new=as_new, repair=repair, env=env)
     try:
+        with _opened(file) as source:
+            upload = _put(cli, source)
+        params = wire.ImportParams(upload=upload, as_new=as_new, repair=repair, env=env)
         made: Json = cli.ask(params, repeat=False)
     except DshError as error:
-        error.hint = error.hint.replace("FILE", file)
+        if "export -o FILE" not in error.hint and file != "-":
+            error.hint = error.hint.replace("FILE", file)
         raise
     cli.out.item({"type": "imported", **made})
     for line in warnings(made):
@@ -59,11 +60,24 @@ def _put(cli: Cli, source: BinaryIO) -> str:
     """Give the file to the daemon, piece by piece; what it is called there."""
     upload = None
     for piece in _pieces(source):
+        if upload is None:
+            _check(piece)
         data = base64.b64encode(piece).decode()
         upload = cli.ask(wire.AttachmentPutParams(upload=upload, data=data), repeat=False)["upload"]
     if upload is None:
         raise Invalid("not imported: the file is empty", hint="dshctl export -o FILE SESSION")
     return str(upload)
+
+
+def _check(first: bytes) -> None:
+    """What is no export at all is refused before all of it has been handed over."""
+    from dshd.session import packing, tar
+
+    try:
+        if tar.Reader().member(first[: tar.BLOCK]) is None:
+            raise tar.Wrong("it is empty")
+    except tar.Wrong as wrong:
+        raise packing.refused(wrong) from None
 
 
 def _pieces(source: BinaryIO) -> Iterator[bytes]:

@@ -12,10 +12,12 @@ import referencing
 from referencing.jsonschema import DRAFT202012
 
 import dshctl as package
+from dshd.session import tar
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
 
 Json = dict[str, Any]
+TAR = tar.header("s4h8w2c1/log.jsonl", 0, 0) + tar.END
 WITH_EXIT = ("receipt", "retrying", "result", "woken", "fsck")  # of each message, session, log
 SCHEMAS = {
     path.stem: json.loads(path.read_text())
@@ -118,7 +120,7 @@ EVERY = [
     ("wait s4h8w2c1.17", ["result"]), ("answer", ["result"]), ("new", ["session"]), ("ls", ["session"]),
     ("show", ["session"]), ("set net=on", ["session"]), ("rename api", ["session"]), ("close", ["session"]),
     ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("fork", ["forked"]),
-    ("export -o /dev/null api", ["exported"]), ("import /etc/hostname", ["imported"]),
+    ("export -o /dev/null api", ["exported"]), ("import -", ["imported"]),
     ("abort", ["aborted"]), ("wake", ["woken"]),
     ("retry", ["retrying"]), ("retry s4h8w2c1.17 --wait", ["retrying", "result"]),
     ("followup --key k --retry x", ["receipt"]), ("wake s4h8w2c1.17", ["woken"]),
@@ -157,7 +159,8 @@ def test_every_object_is_as_its_schema_says_and_the_last_one_has_exit(
     fake.during["log.read"] = lambda peer, _: peer.notify(
         "log.event", {"session": "s4h8w2c1", "event": EVENT}
     )
-    ran = dshctl("--json", *line.split(), stdin=b"k-1\n" if line == "key deepseek" else b"")
+    stdin = {"key deepseek": b"k-1\n", "import -": TAR}.get(line, b"")
+    ran = dshctl("--json", *line.split(), stdin=stdin)
     assert [value["type"] for value in ran.objects] == types
     for value in ran.objects:
         check(value)

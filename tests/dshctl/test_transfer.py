@@ -18,7 +18,7 @@ from dshd.log.codec import Event, encode
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import Drop, Fake, Peer, Refuse
 from tests.dshctl.test_offline import EVENTS, ID
-from tests.dshctl.test_schemas import EXPORTED, FORKED, IMPORTED
+from tests.dshctl.test_schemas import EXPORTED, FORKED, IMPORTED, TAR
 
 Json = dict[str, Any]
 
@@ -136,8 +136,8 @@ def test_an_export_that_nobody_reads_to_its_end_is_no_success(dshctl: Dshctl, fa
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}  # type: ignore[union-attr]
+    with tarfile.open(fileobj=io.BytesIO(data)) as read:
+        return {m.name: read.extractfile(m).read() for m in read.getmembers()}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("log", ["good", "damaged", "torn"])
@@ -175,7 +175,7 @@ def test_without_a_daemon_what_has_no_log_is_not_exported(dshctl: Dshctl) -> Non
 
 
 def test_a_file_is_put_in_pieces_and_then_taken(dshctl: Dshctl, fake: Fake, tmp_path: Path) -> None:
-    data = os.urandom(900_000)
+    data = TAR + os.urandom(900_000)
     (tmp_path / "api.tar").write_bytes(data)
     put = takes(fake)
     ran = dshctl("import", str(tmp_path / "api.tar"), "--as-new", "--repair", LANG="C.UTF-8")
@@ -189,8 +189,8 @@ def test_a_file_is_put_in_pieces_and_then_taken(dshctl: Dshctl, fake: Fake, tmp_
 
 def test_standard_input_is_a_file_too_but_no_terminal(dshctl: Dshctl, fake: Fake) -> None:
     put = takes(fake)
-    assert dshctl("import", "-", stdin=b"data").code == 0
-    assert put == [b"data"]
+    assert dshctl("import", "-", stdin=TAR).code == 0
+    assert put == [TAR]
     assert dshctl("import", "-").code == 2
     assert dshctl("import", "-", stdin=b"").code == 2
     assert dshctl("import", "/no/such.tar").code == 1
@@ -199,7 +199,7 @@ def test_standard_input_is_a_file_too_but_no_terminal(dshctl: Dshctl, fake: Fake
 
 def test_what_is_another_than_it_was_is_said(dshctl: Dshctl, fake: Fake) -> None:
     takes(fake)
-    told = dshctl("import", "-", stdin=b"data", tty=True)
+    told = dshctl("import", "-", stdin=TAR, tty=True)
     assert "api: imported, parked with 3 messages; turn 12 was cut off." in told.err
     assert "dshctl wake -s api" in told.err
     changed = {
@@ -207,7 +207,7 @@ def test_what_is_another_than_it_was_is_said(dshctl: Dshctl, fake: Fake) -> None
         "turn": None, "closed": True,
     }  # fmt: skip
     takes(fake, {**IMPORTED, **changed})
-    told = dshctl("import", "-", stdin=b"data", tty=True)
+    told = dshctl("import", "-", stdin=TAR, tty=True)
     for part in (
         '"api" is taken here', "does not exist here: dshctl set -s api-2 dir=DIR", "was damaged",
         "1 attachment", "mode=workspace", "api-2: imported, closed.", "dshctl followup -s api-2",
@@ -215,11 +215,30 @@ def test_what_is_another_than_it_was_is_said(dshctl: Dshctl, fake: Fake) -> None
         assert part in told.err
 
 
-def test_a_refusal_names_the_command_with_the_file_as_typed(dshctl: Dshctl, fake: Fake) -> None:
+def test_a_refusal_names_the_command_with_the_file_as_typed(
+    dshctl: Dshctl, fake: Fake, tmp_path: Path
+) -> None:
+    file = tmp_path / "api.tar"
+    file.write_bytes(TAR)
     takes(fake, Refuse("DAMAGED", "not imported", hint="dshctl import --repair FILE"))
-    ran = dshctl("import", "/etc/hostname")
+    ran = dshctl("import", str(file))
     assert ran.code == 7
-    assert "dshctl import --repair /etc/hostname" in ran.err
+    assert f"dshctl import --repair {file}" in ran.err
+
+
+def test_what_is_no_export_is_refused_before_it_is_handed_over(
+    dshctl: Dshctl, fake: Fake, tmp_path: Path
+) -> None:
+    takes(fake)
+    for data, told in (
+        (b"hello", "no tar"), (bytes(2000), "empty"),
+        (b"\x1f\x8b" + bytes(600), "gunzip < FILE | dshctl import"),
+    ):  # fmt: skip
+        ran = dshctl("import", "-", stdin=data)
+        assert ran.code == 2
+        assert told in ran.err
+    assert dshctl("import", "/dev/zero").code == 2
+    assert not fake.asked
 
 
 @pytest.mark.parametrize(

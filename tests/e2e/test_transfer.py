@@ -135,7 +135,7 @@ def test_a_damaged_session_is_saved_by_export_and_import(home: Home, elsewhere: 
     assert packed(home, id)[512:] != b""
     refused = elsewhere.ctl("import", "-", input=data)
     assert refused.returncode == 7
-    assert "dshctl import --repair -" in refused.stderr
+    assert "dshctl import --repair FILE" in refused.stderr
     (made,) = elsewhere.json("import", "--repair", "-", input=data)
     assert made["repaired"]
     elsewhere.ok("followup", "-s", id, "--wait", "third")
