@@ -244,7 +244,14 @@ class Config:
 
     def ahead(self) -> list[str]:
         """Settings that are set and that this version reads, checks and does not carry out yet."""
-        return [".".join(path) for path in _AHEAD if _value(self, path) not in _carried_out(path)]
+        plain = Config()
+        found = [
+            ".".join(path)
+            for path, harmless in _AHEAD.items()
+            if _value(self, path) not in (_value(plain, path), *harmless)
+        ]
+        asks = any(rule.action == "ask" for rule in self.rules)
+        return [*found, *(["rules.action = ask"] if asks else [])]
 
     def warnings(self) -> list[str]:
         """What is right and still not what its writer will see, a sentence each."""
@@ -255,20 +262,17 @@ class Config:
         return min(mode, self.policy.max_mode, key=MODES.index)
 
 
-_AHEAD: Final[tuple[tuple[str, ...], ...]] = (
-    ("driver", "max_running"),
-    ("model", "patience"),  # but for 0, which is: no retry at all
-    ("tools", "fetch"),
-    ("approval",),
-    ("notify",),
-    ("hooks",),
-    ("mcp",),
-)
-
-
-def _carried_out(path: tuple[str, ...]) -> list[Any]:
-    """The values of a setting that are as good as carried out: its default, and 0 patience."""
-    return [_value(Config(), path), *([0.0] if path == ("model", "patience") else [])]
+# {setting: values besides the default that are carried out}
+_AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
+    ("driver", "max_running"): (),
+    ("model", "patience"): (0.0,),
+    ("sessions", "ask"): ("deny",),
+    ("tools", "fetch"): (),
+    ("approval",): (),
+    ("notify",): (),
+    ("hooks",): (),
+    ("mcp",): (),
+}
 
 
 def _value(found: Any, path: tuple[str, ...]) -> Any:

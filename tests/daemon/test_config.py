@@ -191,6 +191,10 @@ def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     ]  # fmt: skip
     assert user("[model]\npatience = '1h'\n").ahead() == ["model.patience"]
     assert user("[model]\npatience = 0\n").ahead() == []
+    assert user("[sessions]\nask = 'wait'\n").ahead() == ["sessions.ask"]
+    assert user("[sessions]\nask = 'deny'\n").ahead() == []
+    assert user("[[rules]]\naction = 'ask'\n").ahead() == ["rules.action = ask"]
+    assert user("[[rules]]\naction = 'deny'\n").ahead() == []
     (warning,) = user("[driver]\nmax_running = 2\n").warnings()
     assert warning == "driver.max_running is set, and this version does not carry it out yet"
 
