@@ -272,7 +272,7 @@ def _check(found: Files, id: str) -> Json:
         return _report(id, id, error, events=0, size=0)
     problem = looked.broken.error if looked.broken else None
     state, size = looked.state, looked.opened.size
-    return _report(id, state.name if state.header else id, problem, events=state.seq + 1, size=size)
+    return _report(id, state.name if state.id == id else id, problem, events=state.seq + 1, size=size)
 
 
 def _with_requests(found: Files, report: Json) -> Json:

@@ -188,7 +188,8 @@ def _need_approval(session: Json, need: Json, now: int) -> tuple[str, str]:
 
 
 def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
-    return "damaged; what is good can be read", f"dshctl fsck --repair {sentences.name_of(session)}"
+    mend = f"dshctl fsck --repair {sentences.name_of(session)}"
+    return "damaged; what is good can be read", need.get("hint") or mend
 
 
 def _need_faulted(session: Json, need: Json, now: int) -> tuple[str, str]:

@@ -41,7 +41,7 @@ class Mender:
         if differ and problem is None:
             problem = f"memory differs from the log in {', '.join(differ)}"
         report = {
-            "type": "fsck", "session": id, "name": session.state.name, "ok": problem is None,
+            "type": "fsck", "session": id, "name": session.name, "ok": problem is None,
             "events": seq + 1, "bytes": found.opened.size, "problem": problem,
             "hint": found.broken.error.hint if found.broken else None, "requests": None,
             "exit": 0 if problem is None else 7,

@@ -215,7 +215,7 @@ def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
         return dict(view)
     own = {"id": directory, "name": directory, "state": "damaged", "implicit": False, "key": None}
     view = {name: value for name, value in view.items() if name != "lately"}  # it counts where it was spent
-    return {**view, **own, "needs": [{"kind": "damaged", "id": None}]}
+    return {**view, **own, "needs": [{"kind": "damaged", "id": None, "hint": f"dshctl fsck {directory}"}]}
 
 
 def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:

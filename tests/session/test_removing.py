@@ -300,6 +300,9 @@ async def test_a_copy_under_another_name_is_shown_by_it_and_never_driven(loaded:
         for name in names:
             assert (views[name]["name"], views[name]["state"]) == (name, "damaged")
             assert not views[name]["implicit"]
+            assert views[name]["needs"][0]["hint"] == f"dshctl fsck {name}"
+            report = await again.registry.fsck(name)
+            assert (report["name"], report["ok"]) == (name, False)
         assert await again.registry.resolve("api", None) == id
         assert await again.registry.resolve(None, "/") == id
         for name in names:
