@@ -64,10 +64,9 @@ class Spawner:
     """Runs commands. One per daemon; any number of calls at once."""
 
     def __init__(self, handle: SpawnerHandle, *, state_dir: Path | None = None) -> None:
-        self._pool = Pool(handle)
+        self._pool = Pool(handle, brand(state_dir) if state_dir is not None else None)
         self._pool.want()
         self._mark = {MARK: mark(state_dir)} if state_dir is not None else {}
-        self._brand = brand(state_dir) if state_dir is not None else None
         self._calls: dict[int, str] = {}  # supervisor's pid -> label
         self._survivors: dict[tuple[int, int], str] = {}  # (pid, start time) -> label
 
@@ -125,7 +124,6 @@ class Spawner:
             merge=merge,
             wrapper=wrapper,
             landlock=landlock,
-            brand=self._brand,
         )
         frame = encode(plain(request), [stdin] if stdin is not None else [])
         try:

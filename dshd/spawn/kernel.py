@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import resource
 from collections.abc import Iterable
@@ -61,14 +60,13 @@ def rename(name: str) -> None:
     prctl(PR_SET_NAME, name.encode())
 
 
-@functools.cache
-def brand(number: int) -> None:
-    """Have this process and all it starts carry a number. Somebody who is not root and carries a smaller one
-    from above can only lower it further; then it is another one than our starter's, at least."""
+def brand(pid: int, number: int) -> None:
+    """Have a process of ours, and all it starts from now on, carry a number. Somebody who is not root and
+    has a smaller one from above can only lower it further; then it is another one than ours, at least."""
     _, ours = resource.getrlimit(RLIMIT_LOCKS)
     for one in (number, ours - 1):
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(RLIMIT_LOCKS, (one, one))
+            resource.prlimit(pid, RLIMIT_LOCKS, (one, one))
             return
 
 

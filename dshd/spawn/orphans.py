@@ -1,8 +1,9 @@
 """What daemons before this one left behind, found by what it carries.
 
 Everything that is started has two marks: a variable in its environment, and a brand (`kernel.brand`), which
-stays when the environment is cleared. Who removes both, on purpose, is found only while the daemon, the
-spawner or the supervisor lives: those go by ancestry.
+stays when the environment is cleared. Helpers that were stopped when the daemon died have the latter. Who
+removes both, on purpose, is found only while the daemon, the spawner or the supervisor lives: those go by
+ancestry.
 """
 
 from __future__ import annotations

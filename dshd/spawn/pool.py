@@ -39,8 +39,10 @@ CLOSE_LIMIT = 10.0  # s for the spawner to end all calls and itself
 class Pool:
     """``pids`` are those of every spawner there has been."""
 
-    def __init__(self, handle: SpawnerHandle) -> None:
+    def __init__(self, handle: SpawnerHandle, brand: int | None = None) -> None:
         self.handle = handle
+        self._brand = brand
+        self._mark(handle)
         self.pids = {handle.pid}
         self._waiting: deque[Call] = deque()  # the last used, and so warmest, at the right
         self._asked = 0  # for how many supervisors we wait
@@ -150,7 +152,13 @@ class Pool:
 
     async def _launch(self) -> None:
         self.handle = await trio.to_thread.run_sync(launch)
+        self._mark(self.handle)
         self.pids.add(self.handle.pid)
+
+    def _mark(self, handle: SpawnerHandle) -> None:
+        """Before it has forked a supervisor."""
+        if self._brand is not None:
+            kernel.brand(handle.pid, self._brand)
 
     async def _end_strays(self, at_work: Callable[[], Collection[int]]) -> list[int]:
         limit = trio.current_time() + STRAY_LIMIT

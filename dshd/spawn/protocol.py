@@ -34,8 +34,7 @@ LONGEST_JSON = 64 * 1024 * 1024
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Request:
     """One command. Times in s, sizes in bytes. ``wrapper``: the main process is a sandbox that must
-    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs. ``brand``:
-    the number that everything of it carries (`kernel.brand`)."""
+    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs."""
 
     argv: list[str]
     cwd: str
@@ -49,7 +48,6 @@ class Request:
     umask: int = 0o022
     wrapper: bool = False
     landlock: dict[str, Any] | None = None
-    brand: int | None = None
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

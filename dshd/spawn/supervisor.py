@@ -70,10 +70,7 @@ def serve(sock: socket.socket, piece: bytes, wake: int, spawner: int) -> bool:
     if (request := read_request(sock, piece)) is None:
         return False
     sock.sendall(encode({"supervisor": os.getpid()}))
-    wanted = Request(**request[0])
-    if wanted.brand is not None:
-        kernel.brand(wanted.brand)
-    supervisor = Supervisor(wanted, sock, wake, spawner)
+    supervisor = Supervisor(Request(**request[0]), sock, wake, spawner)
     try:
         last = supervisor.run(request[1])
     except Exception:

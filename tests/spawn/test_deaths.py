@@ -78,6 +78,17 @@ async def test_what_is_left_when_all_are_killed_at_once_is_found_at_the_next_sta
     assert tree.alive() == set()
 
 
+async def test_helpers_that_were_stopped_when_the_daemon_died_are_ended_at_the_next_start(
+    daemon: Daemon, tree: Tree
+) -> None:
+    await tree.started(7)
+    everybody = daemon.everybody()
+    daemon.send()
+    daemon.kill()
+    await trio.to_thread.run_sync(kill_orphans, tree.cwd)
+    assert await gone(everybody | tree.alive(), WITHIN) == set()
+
+
 async def test_a_living_daemon_ends_what_killed_helpers_left_before_it_says_so(
     daemon: Daemon, tree: Tree
 ) -> None:

@@ -159,7 +159,7 @@ from dshd.spawn import kernel, tree
 resource.setrlimit(kernel.RLIMIT_LOCKS, (1000, 1000))
 if os.geteuid() == 0:
     os.setuid(65534)
-kernel.brand({number})
+kernel.brand(os.getpid(), {number})
 print(tree.brand_of(os.getpid()))
 """
 
