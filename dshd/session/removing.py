@@ -65,11 +65,13 @@ class Remover:
 
     async def _session(self, id: str) -> Session | None:
         """None if its directory is there and can't be read."""
+        if not await self._hops.read(lambda: self._store.exists(id)):
+            raise NotFound(f'no session "{id}"', hint="dshctl ls")
         try:
             return await self._loader.get(id)
+        except NotFound:  # removed meanwhile
+            raise
         except DshError as error:
-            if not await self._hops.read(lambda: self._store.exists(id)):
-                raise NotFound(f'no session "{id}"', hint="dshctl ls") from None
             log.warning("session %s is removed unread: %s", id, error)
             return None
 

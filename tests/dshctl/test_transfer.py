@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dshctl.chat import Chat
 from dshd.log.codec import Event, encode
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import Drop, Fake, Peer, Refuse
@@ -258,3 +259,17 @@ def test_rm_takes_the_session_as_an_option_too_and_needs_one(dshctl: Dshctl, fak
     assert dshctl("rm", "--yes", "-s", "api").code == 0
     assert [params["session"] for method, params in fake.asked if method == "session.delete"] == ["api"]
     assert dshctl("rm", "--yes", DSHD_SESSION="api").code == 2
+
+
+def test_the_conversation_says_where_a_session_was_forked_or_imported() -> None:
+    chat = Chat(80, now=lambda: 0)
+    data = {"session": "s4h8w2c1", "seq": 389, "title": "", "by": {"kind": "user", "tty": "pts/3"}}
+    (forked, _) = chat.feed({"type": "session/forked", "time": 0, "data": data})
+    assert forked.startswith("-- forked from s4h8w2c1 at event 389 --")
+    (imported, _) = chat.feed({"type": "session/imported", "time": 0, "data": {"by": {"kind": "user"}}})
+    assert imported.startswith("-- imported ")
+    assert " by you --" in imported
+    chat.feed({"type": "turn/start", "time": 0, "data": {"turn": 1}})
+    lines = chat.feed({"type": "turn/end", "time": 0, "data": {
+        "turn": 1, "reason": "interrupted", "cause": "import", "recovery": True}})  # fmt: skip
+    assert "it was exported while it ran" in "\n".join(lines)
