@@ -203,7 +203,7 @@ class Player(Clients):
     async def _pause(self, pause: Pause) -> None:
         if isinstance(pause, float):
             await trio.sleep(pause)
-            await self._nobody_sits()
+            await self._nobody_sits_now()
         elif isinstance(pause, tuple):
             with trio.move_on_after(3):
                 await self.life.told_of(pause[0])
@@ -211,10 +211,15 @@ class Player(Clients):
         elif pause < 0:
             with trio.move_on_after(60):
                 await self._answered()
-            await self._nobody_sits()
+            await self._nobody_sits_now()
         else:
             for _ in range(pause):
                 await trio.lowlevel.checkpoint()
+
+    async def _nobody_sits_now(self) -> None:
+        """Where a session may have failed to open, it takes a while until that is tried again."""
+        if not self.life.weather:
+            await self._nobody_sits()
 
     async def _nobody_sits(self) -> None:
         """No wake is lost: what is runnable runs, without anybody asking again."""
