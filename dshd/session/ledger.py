@@ -186,9 +186,9 @@ class Ledger:
 
     async def record(self, decide: Decide[T]) -> T:
         """`propose` for the driver: shielded, and as patient as the disk is slow."""
-        proposal = self.post(decide)
-        with trio.CancelScope(shield=True):
-            await proposal.done.wait()
+        task = trio.lowlevel.current_task()
+        proposal = self._queue(Proposal(decide, tell=lambda _: trio.lowlevel.reschedule(task)))
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         return proposal.unwrap()
 
     def _queue(self, proposal: Proposal[T]) -> Proposal[T]:
