@@ -553,6 +553,22 @@ async def test_a_day_is_all_sessions_and_survives_their_deletion_and_a_crash() -
         assert (today["raised"], round(today["cost"], 3)) == (2.0, 3.0)
 
 
+@pytest.mark.parametrize("stops", ["planned", "crash"])
+async def test_what_a_session_spent_that_nobody_loads_counts(stops: str) -> None:
+    async with world(day_cost=3.0).run() as w:
+        session = await w.session()
+        w.script = [spend(say("1"), 1.0)]
+        await settled(session, (await followup(session, "a"))["message"])
+        with trio.fail_after(10):
+            while w.store.marked():
+                await trio.lowlevel.checkpoint()
+        if stops == "planned":
+            await w.registry.drain(1.0)
+    async with crash(w, Everything()).run() as w:
+        assert not w.registry.loaded
+        assert w.registry.services.days.today(w.now())["cost"] == 1.0
+
+
 async def test_the_next_day_begins_at_nothing() -> None:
     async with world(day_cost=1.0).run() as w:
         session = await w.session()
