@@ -131,13 +131,16 @@ class Channel:
         return [frame for frame in self.frames if frame.seq >= seq]
 
     async def run(self) -> None:
+        rested = trio.current_time()
         with self.scope:
             while True:
                 await self.woken.wait()
+                if trio.current_time() < rested:
+                    await trio.sleep_until(rested)
                 self.woken = trio.Event()
                 began = time.perf_counter()
                 self.pump()
-                await trio.sleep(min(REST_MOST, REST * (time.perf_counter() - began)))
+                rested = trio.current_time() + min(REST_MOST, REST * (time.perf_counter() - began))
 
 
 def _frame(session: str, seq: int, line: bytes) -> Frame:
