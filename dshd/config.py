@@ -18,6 +18,7 @@ import stat
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import attrs
@@ -226,7 +227,7 @@ class Config:
     mcp: dict[str, Server] = attrs.field(factory=dict)
     policy: Policy = Policy()
 
-    @property
+    @cached_property
     def currency(self) -> str:
         """Of the limits: what the routes' prices are in."""
         prices = (route.price for route in used_routes(self).values())
