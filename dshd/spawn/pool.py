@@ -82,7 +82,8 @@ class Pool:
                 await self._retire(self.handle)
             left = await self._end_strays(at_work)
             if retired:
-                await self._launch()
+                with contextlib.suppress(SpawnFailed):  # the next call tries again, and says so
+                    await self._launch()
             return left
 
     def reap(self) -> None:
@@ -103,7 +104,8 @@ class Pool:
         if self._closed:
             raise errors.Unavailable("the daemon is stopping: no command is started any more.")
         lost = self.handle
-        kernel.send([lost.pid], signal.SIGCONT)  # in case somebody has stopped it
+        if not reaped(lost.pid):
+            kernel.send([lost.pid], signal.SIGCONT)  # in case somebody has stopped it
         if self._asked or self._ask():
             with trio.move_on_after(START_LIMIT), contextlib.suppress(trio.ClosedResourceError):
                 await trio.lowlevel.wait_readable(lost.sock)
@@ -145,13 +147,17 @@ class Pool:
 
     async def _retire(self, lost: SpawnerHandle) -> None:
         log.error("the spawner (process %d) is gone; starting another", lost.pid)
-        kernel.send([lost.pid], signal.SIGKILL)
+        if (process := tree.look(lost.pid)) is not None and process.parent == os.getpid():
+            kernel.send([lost.pid], signal.SIGKILL)
         self._drop()
         with trio.move_on_after(STRAY_LIMIT):
             await gone(lost)
 
     async def _launch(self) -> None:
-        self.handle = await trio.to_thread.run_sync(launch)
+        try:
+            self.handle = await trio.to_thread.run_sync(launch)
+        except OSError as error:
+            raise SpawnFailed(f"no other spawner could be started: {error.strerror}") from error
         self._mark(self.handle)
         self.pids.add(self.handle.pid)
 
@@ -192,8 +198,9 @@ class Pool:
 
     def _drop(self) -> None:
         self._asked = 0
-        trio.lowlevel.notify_closing(self.handle.sock)
-        self.handle.sock.close()
+        if self.handle.sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self.handle.sock)
+            self.handle.sock.close()
         for call in self._waiting:
             call.close()
         self._waiting.clear()

@@ -13,7 +13,7 @@ import trio
 
 from dshd.spawn import kernel
 from dshd.spawn import tree as proc
-from dshd.spawn.client import Spawner, SpawnFailed, completed, is_alive, kill_orphans
+from dshd.spawn.client import Spawner, SpawnerLost, SpawnFailed, completed, is_alive, kill_orphans
 from tests.spawn.helpers import NAMELESS, Daemon, Tree, below, gone, name_of, until, words_of, zombies_below
 
 STUBBORN = (
@@ -239,6 +239,29 @@ async def test_a_killed_spawner_is_replaced_for_many_calls_at_once(tree: Tree) -
         for _ in range(10):
             nursery.start_soon(one)
     assert heads == [b"fine\n"] * 10
+
+
+async def test_while_no_other_spawner_can_be_started_calls_say_so_and_then_go_on(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise PermissionError(13, "Permission denied")
+
+    call = Failing(tree, "sleep 1000")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await tree.started(1)
+        with monkeypatch.context() as patch:
+            patch.setattr("dshd.spawn.pool.launch", none)
+            kernel.send([*tree.spawner.running, tree.spawner.pid], signal.SIGKILL)
+            with trio.fail_after(5):
+                await call.ended.wait()
+            for _ in range(2):
+                with pytest.raises(SpawnFailed, match="no other spawner could be started: Permission denied"):
+                    await tree.sh("echo fine")
+    assert isinstance(call.error, SpawnerLost)
+    assert (await tree.sh("echo fine")).head == b"fine\n"
+    kernel.send(tree.alive(), signal.SIGKILL)
 
 
 async def test_a_spawner_that_hangs_is_replaced(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
