@@ -160,7 +160,8 @@ class Spawner:
                 return self._calls[ancestor]
         if self._pool.pids & set(line) or (pid != os.getpid() and tree.look(pid) is None):
             return ""
-        return None
+        carried = self._pool.carried  # what has lost its helpers has that still
+        return "" if carried is not None and tree.brand_of(pid) == carried else None
 
     def is_below_tool(self, pid: int) -> bool:
         """Is this process (or was it, if it is gone) started by one of our tools?"""

@@ -41,6 +41,7 @@ class Pool:
 
     def __init__(self, handle: SpawnerHandle, brand: int | None = None) -> None:
         self.handle = handle
+        self.carried: int | None = None  # the brand that its spawner, and so every tool, really has
         self._brand = brand
         self._mark(handle)
         self.pids = {handle.pid}
@@ -165,6 +166,7 @@ class Pool:
         """Before it has forked a supervisor."""
         if self._brand is not None:
             kernel.brand(handle.pid, self._brand)
+            self.carried = tree.brand_of(handle.pid)
 
     async def _end_strays(self, at_work: Callable[[], Collection[int]]) -> list[int]:
         limit = trio.current_time() + STRAY_LIMIT

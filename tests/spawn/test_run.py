@@ -13,7 +13,7 @@ import trio
 
 from dshd import errors
 from dshd.spawn.client import Spawner, SpawnFailed
-from tests.spawn.helpers import PATH, Tree
+from tests.spawn.helpers import NAMELESS, PATH, Tree
 
 
 async def test_output_and_exit_code_come_back_in_order(tree: Tree) -> None:
@@ -151,6 +151,20 @@ async def test_a_process_is_known_to_be_below_a_tool_wherever_it_went(tree: Tree
         assert not tree.spawner.is_below_tool(0)
         nursery.cancel_scope.cancel()
     assert all(tree.spawner.is_below_tool(pid) for pid in pids), "who is gone can't be vouched for"
+
+
+async def test_a_process_that_lost_its_helpers_is_known_to_be_a_tool_s_all_the_same(
+    spawner: Spawner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(Spawner(spawner.handle, state_dir=tmp_path), tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.sh, f"{NAMELESS} sleep 1000")
+        pids = await tree.started(2)
+        monkeypatch.setattr("dshd.spawn.tree.ancestors", lambda pid: [1])
+        assert {tree.spawner.owner(pid) for pid in pids} == {""}
+        assert tree.spawner.owner(os.getpid()) is None
+        monkeypatch.undo()
+        nursery.cancel_scope.cancel()
 
 
 BRANDED = """
