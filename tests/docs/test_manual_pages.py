@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import dshctl.client  # noqa: F401 - its errors count, too
 from dshctl import exits
 from dshd import errors
 from dshd.model.errors import CODES
