@@ -53,6 +53,16 @@ def is_known(type: str) -> bool:
     return type in KNOWN_TYPES
 
 
+def _compact(content: str | Sequence[Block]) -> str | tuple[Block, ...]:
+    if isinstance(content, str):
+        return content
+    if len(content) == 1 and len(content[0]) == 2 and content[0].get("type") == "text":
+        text = content[0].get("text")
+        if type(text) is str:
+            return text
+    return tuple(content)
+
+
 @attrs.frozen(slots=True, weakref_slot=False)
 class Message:
     """Something said to the agent. Its ``id`` (``<session id>.<n>``) never changes.
@@ -67,7 +77,7 @@ class Message:
     """
 
     id: str
-    content: tuple[Block, ...]
+    _content: str | tuple[Block, ...] = attrs.field(converter=_compact)
     source: Mapping[str, Any]
     created: int
     wake: bool
@@ -89,14 +99,22 @@ class Message:
         return str(self.source.get("kind", "user"))
 
     @property
+    def content(self) -> tuple[Block, ...]:
+        """Its blocks. Where there is one, of text, only the text is kept: thousands may wait."""
+        given = self._content
+        return (text_block(given),) if isinstance(given, str) else given
+
+    @property
     def text(self) -> str:
         """The blocks' texts, joined by newlines: what a person reads in lists."""
-        return "\n".join(map(excerpt, self.content))
+        given = self._content
+        return given if isinstance(given, str) else "\n".join(map(excerpt, given))
 
     @property
     def bytes(self) -> int:
         """Size against the inbox's limit: UTF-8 bytes of its texts, attached ones too."""
-        return sum(map(block_bytes, self.content))
+        given = self._content
+        return _utf8(given) if isinstance(given, str) else sum(map(block_bytes, given))
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the log; absent means unset."""
@@ -128,7 +146,7 @@ class Message:
             return message  # type: ignore[no-any-return]
         return cls(
             id=data["id"],
-            content=tuple(data["content"]),
+            content=data["content"],
             source=shared(data.get("source") or {}),
             created=data.get("created", 0),
             wake=bool(data.get("wake", True)),
@@ -152,7 +170,11 @@ def block_bytes(block: Block) -> int:
     """UTF-8 bytes of a block's text; of an attachment, of the whole."""
     if block.get("type") == "file":
         return int(block["bytes"])
-    return len(str(block.get("text", "")).encode("utf-8", "replace"))
+    return _utf8(str(block.get("text", "")))
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def excerpt(block: Block, place: str | None = None) -> str:

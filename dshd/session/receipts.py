@@ -75,6 +75,8 @@ _SOMETIMES: Final = ("cause", "turn", "step", "outcome")
 class Receipt:
     """``way``: every state with Unix ms, seq and who; ``attempts``: turn numbers, oldest first.
 
+    ``first`` is where the way begins; only its state, where all else of it is what the message says: that
+    is so of nearly all that wait, and thousands may. ``later``: the rest of the way.
     ``requeues`` counts the returns after a failure (three, and the message is held).
     ``superseded``: the messages that this one replaced.
     """
@@ -86,10 +88,23 @@ class Receipt:
     turn: int | None = None
     step: int | None = None
     outcome: str | None = None
-    way: tuple[Stop, ...] = ()
+    first: Stop | str | None = None
+    later: tuple[Stop, ...] = ()
     attempts: tuple[int, ...] = ()
     requeues: int = 0
     superseded: tuple[str, ...] = ()
+
+    @property
+    def way(self) -> tuple[Stop, ...]:
+        first = self.first
+        if first is None:
+            return self.later
+        return (self._spelt_out(first), *self.later)
+
+    def _spelt_out(self, first: Stop | str) -> Stop:
+        if isinstance(first, Stop):
+            return first
+        return Stop(first, self.message.created, self.seq, self.message.source)
 
     def to(
         self, state: str, *, at: int, seq: int, by: Any = None, cause: str | None = None, **changes: Any
@@ -100,7 +115,11 @@ class Receipt:
             raise IllegalTransition(f"{self.message.id}: {self.state} -> {state} at seq {seq}")
         get = changes.get
         stop = Stop(state, at, seq, shared(by), cause, get("turn"), get("step"), get("outcome"))
-        return evolve(self, state=state, way=(*self.way, stop), **changes)
+        if self.first is None:
+            return evolve(self, state=state, first=stop, **changes)
+        if "message" in changes:  # another may say another thing about who and when
+            changes["first"] = self._spelt_out(self.first)
+        return evolve(self, state=state, later=(*self.later, stop), **changes)
 
     @property
     def ended(self) -> bool:
@@ -109,4 +128,5 @@ class Receipt:
 
 def first_receipt(message: Message, queue: Queue, *, at: int, seq: int, by: Any) -> Receipt:
     state = "held" if queue == "held" else "pending"
-    return Receipt(message, state, queue, seq, way=(Stop(state, at, seq, shared(by)),))
+    plain = at == message.created and by == message.source
+    return Receipt(message, state, queue, seq, first=state if plain else Stop(state, at, seq, shared(by)))

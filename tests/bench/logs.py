@@ -21,6 +21,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 ME = {"kind": "user", "via": "socket", "uid": 1000, "pid": 4711, "tty": "pts/3", "client": "dshctl"}
 SYSTEM = {"kind": "system", "via": "driver"}
 UNLOADED_S = 25.0
+STEP_MS = 5  # from line to line
 
 
 class Writer:
@@ -32,7 +33,7 @@ class Writer:
 
     def line(self, type: str, data: dict[str, Any], *, surface: Any = None, first: bool = True) -> bytes:
         self.seq += 1
-        self.time += 5
+        self.time += STEP_MS
         synced = self.seq - 1 if first and self.seq else None
         return encode(Event(self.seq, self.time, type, data, surface, synced=synced))
 
@@ -43,7 +44,7 @@ class Writer:
     def sent(self, verb: str, text: str, queue: Any, wake: bool) -> tuple[Message, bytes]:
         self.messages += 1
         id = f"{self.id}.{self.messages}"
-        message = Message(id, ({"type": "text", "text": text},), ME, self.time, wake, verb)
+        message = Message(id, ({"type": "text", "text": text},), ME, self.time + STEP_MS, wake, verb)
         ops = [splice(queue, insert=[message])]
         return message, self.line("inbox/spliced", {"cause": "send", "by": ME, "ops": ops})
 
