@@ -88,7 +88,9 @@ class Pool:
             return left
 
     def reap(self) -> None:
-        """Wait for those of our children that we have inherited, so that no zombie of them is left."""
+        """Wait for the spawner, should it have ended, and for children that we have inherited, so that no
+        zombie is left."""
+        reaped(self.handle.pid)
         for pid, process in self._inherited().items():
             if process.state == "Z":
                 reaped(pid)

@@ -347,9 +347,12 @@ async def test_a_supervisor_killed_while_it_waits_is_passed_over(tree: Tree, pau
 
 async def test_an_idle_daemon_s_spawner_that_is_killed_leaves_nothing(tree: Tree) -> None:
     await tree.sh("true")
-    helpers = set(await settled(tree))
-    os.kill(tree.spawner.pid, signal.SIGKILL)
-    assert await gone(helpers, WITHIN) == set()
+    helpers, spawner = set(await settled(tree)), tree.spawner.pid
+    os.kill(spawner, signal.SIGKILL)
+    assert await gone({*helpers, spawner}, WITHIN) == set()
+    tree.spawner.reap()
+    assert proc.look(spawner) is None, "no zombie either"
+    assert (await tree.sh("echo fine")).head == b"fine\n"
 
 
 async def settled(tree: Tree) -> list[int]:
