@@ -15,8 +15,9 @@ event falls between the file and memory, and none comes twice.
 What may be told of a file: of a loaded session what its owner has folded (``told``), because *now*
 events stand in the file before they are durable; of another, what is there after a sync of ours.
 
-The pump rests ten times as long as its last round took. One follower is served at once; a hundred take
-a tenth of the processor at most, and lines that come meanwhile share a round.
+The pump rests ten times as long as its last round took of the processor (not of the clock: on a busy machine
+that would add to the delay). One follower is served at once; a hundred take a tenth of the processor at
+most, and lines that come meanwhile share a round.
 
 A position is a seq and a checksum. If that line isn't there any more, the client has seen what a crash or
 a fault withdrew: it is told where the log's present begins (`reset_to`), as far as the log knows: the
@@ -138,9 +139,9 @@ class Channel:
                 if trio.current_time() < rested:
                     await trio.sleep_until(rested)
                 self.woken = trio.Event()
-                began = time.perf_counter()
+                began = time.thread_time()
                 self.pump()
-                rested = trio.current_time() + min(REST_MOST, REST * (time.perf_counter() - began))
+                rested = trio.current_time() + min(REST_MOST, REST * (time.thread_time() - began))
 
 
 def _frame(session: str, seq: int, line: bytes) -> Frame:

@@ -23,6 +23,7 @@ from typing import Any
 from tests.bench import floors
 from tests.bench.figures import Figure, in_turn, p50, quantile, timed
 from tests.bench.logs import logs
+from tests.bench.streams import streams
 from tests.e2e.harness import PROGRAMS, Home
 
 CONFIG = """
@@ -246,7 +247,7 @@ def cpu(pid: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="in under a minute, less exact")
-    parser.add_argument("--only", default="sends,steps,commands,ready,logs", help="which, by comma")
+    parser.add_argument("--only", default="sends,steps,commands,streams,ready,logs", help="which, by comma")
     args = parser.parse_args()
     bench = Bench(args.quick)
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -255,6 +256,7 @@ def main() -> int:
         "commands": bench.commands,
         "ready": bench.ready,
         "logs": lambda: logs(bench),
+        "streams": lambda: streams(bench),
     }
     figures = []
     with bench.model():
