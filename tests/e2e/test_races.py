@@ -17,15 +17,14 @@ def test_a_send_in_the_instant_a_turn_ends_is_answered(home: Home, model: Model)
     session = home.ok("new")
     with home.rpc() as watcher, home.rpc() as sender, home.rpc() as waiter:
         watcher.call("log.follow", session=session, turns=0)
-        events = watcher.events()
-
-        def seen(*types: str) -> None:
-            next(e for e in events if e["method"] == "log.event" and e["params"]["event"]["type"] in types)
+        events = (e["params"]["event"] for e in watcher.events() if e["method"] == "log.event")
 
         for n in range(TIMES):
-            sender.call("session.send", session=session, verb="followup", text=f"a{n}")
-            # The end of a turn: its answer, then its last step's end, then its own.
-            seen(("assistant/message", "step/end", "turn/end")[n % 3])
+            first = sender.call("session.send", session=session, verb="followup", text=f"a{n}")
+            next(e for e in events if e["data"].get("id") == first["message"])  # it enters its turn
+            # The end of that: its answer, then its last step's end, then its own.
+            last = ("assistant/message", "step/end", "turn/end")[n % 3]
+            next(e for e in events if e["type"] == last)
             verb = ("followup", "steer")[n % 2]
             sent = sender.call("session.send", session=session, verb=verb, text=f"b{n}")
             result = waiter.result(sent["message"])
