@@ -7,7 +7,7 @@ key that begins with ``~``:
 | value                                     | as                              |
 |-------------------------------------------|---------------------------------|
 | an attrs object                           | ``{"~Name": [field, ...]}``     |
-| a tuple                                   | ``{"~": [...]}``                |
+| a tuple, a `Line`                         | ``{"~": [...]}``                |
 | a `Table`: what it holds in memory        | ``{"~Table": [[key, value]]}``  |
 | `Rows`: what it holds in memory           | ``{"~Rows": [...]}``            |
 | a dict with other keys than plain strings | ``{"~dict": [[key, value]]}``   |
@@ -30,7 +30,7 @@ from typing import Any, Final
 import attrs
 
 from dshd import __version__
-from dshd.session.layer import Rows, Table
+from dshd.session.layer import Line, Rows, Table
 from dshd.session.state import State
 from dshd.session.surface import Entry
 from dshd.session.values import shared
@@ -74,6 +74,7 @@ _FREEZE: Final[dict[type, Callable[[Any], Any]]] = {
     dict: _freeze_dict,
     list: lambda value: [freeze(item) for item in value],
     tuple: lambda value: {"~": [freeze(item) for item in value]},
+    Line: lambda value: {"~": [freeze(item) for item in value]},
     Table: lambda value: {"~Table": _pairs(value.hot().items())},
     Rows: lambda value: {"~Rows": [freeze(item) for item in value.hot()]},
 }
@@ -96,7 +97,7 @@ def _thaw(value: Any) -> Any:
 
 def _thaw_object(value: dict[str, Any]) -> Any:
     if len(value) == 1:
-        (tag, inner), = value.items()
+        ((tag, inner),) = value.items()
         if tag[:1] == "~":
             read = _THAW.get(tag)
             return read(inner) if read is not None else _thaw_attrs(tag, inner)

@@ -9,19 +9,20 @@ Rules:
 - What goes to the front of a queue goes behind the front-marked ones that are there already, so
   that two redirected messages keep their order.
 
-Values, not objects: queues are a mapping of tuples, shared freely between states.
+Values, not objects: queues are a mapping of sequences that never change, shared freely between states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from dshd.session.events import QUEUES, Message, Queue, splice
+from dshd.session.layer import grown
 
-Queues = Mapping[Queue, tuple[Message, ...]]
+Queues = Mapping[Queue, Sequence[Message]]
 
 EMPTY: Final[Queues] = {queue: () for queue in QUEUES}
 Claimed = tuple[tuple[Queue, Message], ...]
@@ -52,12 +53,10 @@ def apply(
     return after
 
 
-def _one(
-    items: tuple[Message, ...], op: Mapping[str, Any], made: Mapping[str, Message]
-) -> tuple[Message, ...]:
+def _one(items: Sequence[Message], op: Mapping[str, Any], made: Mapping[str, Message]) -> Sequence[Message]:
     new = [made.get(m["id"]) or Message.from_json(m) for m in op["insert"]]
     if not op["remove"] and op.get("before") is None:
-        return items + tuple(new)
+        return grown(items, new)
     gone = set(op["remove"])
     kept = [m for m in items if m.id not in gone]
     if len(items) - len(kept) != len(gone):
@@ -84,12 +83,12 @@ def find(queues: Queues, id: str) -> tuple[Queue, Message] | None:
     return None
 
 
-def head(items: tuple[Message, ...]) -> str | None:
+def head(items: Sequence[Message]) -> str | None:
     """The id to insert before, for the very head of a queue."""
     return items[0].id if items else None
 
 
-def behind_front(items: tuple[Message, ...]) -> str | None:
+def behind_front(items: Sequence[Message]) -> str | None:
     """The id to insert before, for "the front, behind earlier ones of its kind"."""
     return next((m.id for m in items if not m.front), None)
 

@@ -12,8 +12,9 @@ time it takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,6 +36,60 @@ class ColdRows(Protocol[VC]):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> VC: ...
+
+
+SHORT: Final = 256  # items: so many are copied in no time, and a tuple of them is smaller
+
+
+def grown(items: Sequence[V], more: Iterable[V]) -> Sequence[V]:
+    """``items`` and ``more`` behind them; without copying the first, however many they are."""
+    if isinstance(items, Line):
+        return items.plus(more)
+    return (*items, *more) if len(items) < SHORT else Line(list(items)).plus(more)
+
+
+class Line(Sequence[V]):
+    """Items that never change, as a tuple's, and cheap to go on from.
+
+    A longer one shares the list of the one it came from, which looks no further than its own length. If
+    that has been gone on from already (by a scratch that was dropped), it is copied after all.
+    """
+
+    __slots__ = ("_items", "_len")
+
+    def __init__(self, items: list[V]) -> None:
+        self._items = items
+        self._len = len(items)
+
+    def plus(self, more: Iterable[V]) -> Line[V]:
+        whole = len(self._items) == self._len
+        items = self._items if whole else self._items[: self._len]
+        items.extend(more)
+        return Line(items)
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __iter__(self) -> Iterator[V]:
+        return islice(self._items, self._len)
+
+    @overload
+    def __getitem__(self, index: int) -> V: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[V]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        at = range(self._len)[index]
+        return self._items[at] if isinstance(at, int) else tuple(self._items[i] for i in at)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Line | tuple) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 class Table(Generic[K, V]):

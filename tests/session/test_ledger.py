@@ -12,6 +12,7 @@ import trio.testing
 from dshd import wire
 from dshd.errors import Conflict, Internal, NoSpace, Stalled
 from dshd.log.memory import MemoryDisk
+from dshd.session.layer import SHORT
 from dshd.session.ledger import SOON_SYNC_S
 from dshd.session.session import Session
 from tests.session.invariants import check_memory
@@ -153,6 +154,21 @@ async def test_a_batch_without_room_is_tried_one_by_one_and_what_fits_is_written
         assert isinstance(big, NoSpace)
         assert small["state"] == "pending"
         assert [m.text for m in session.state.queues["next-step"]] == ["first", "small"]
+        check_memory(session, world.events(session))
+
+
+async def test_a_long_queue_is_as_it_was_after_a_batch_that_failed() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await at_once(*(inject(session, f"t{n}") for n in range(SHORT + 1)))
+        before = session.state.queues["next-step"]
+        memory(world).fail("write", errno.ENOSPC)
+        with pytest.raises(NoSpace):
+            await inject(session, "refused")
+        await inject(session, "last")
+        texts = [m.text for m in session.state.queues["next-step"]]
+        assert texts == [*(m.text for m in before), "last"]
+        assert len(before) == SHORT + 1
         check_memory(session, world.events(session))
 
 
