@@ -110,11 +110,17 @@ class Bench:
     def steps(self) -> Iterator[Figure]:
         with self.daemon() as home:
             floor = p50(self.floor_steps(home.state))
+            with home.rpc() as rpc:
+                pid = rpc.hello["pid"]
+            self.turn(home, "full", 3)
+            before = cpu(pid)
             taken = self.turn(home, "full", 1000)
+            spent = (cpu(pid) - before) / len(taken)
             yield Figure("a step, p50", p50(taken) * 1000, "ms", floor * 1000, 9 / 5.3)
             yield Figure("a step, p95", quantile(taken, 0.95) * 1000, "ms", floor * 1000, 14 / 5.3)
             early, late = p50(taken[4:24]), p50(taken[-40:])
             yield Figure(f"step {len(taken)} against step 10", late * 1000, "ms", early * 1000, 1.5)
+            yield Figure("CPU time of the daemon for a step", spent * 1000, "ms")
             boxed = self.turn(home, "workspace", self.scale(200))
             yield Figure("a step in the sandbox, p50", p50(boxed) * 1000, "ms", floor * 1000)
 
