@@ -23,7 +23,7 @@ from dshd.session.state import State
 
 class Scratch:
     """``now`` is Unix ms; ``synced`` is the seq of the last durable line, written on the batch's
-    first line."""
+    first line. ``urgent``: the batch must be synced before anybody is told."""
 
     def __init__(self, base: State, now: int, synced: int) -> None:
         self._base = base
@@ -32,6 +32,7 @@ class Scratch:
         self.state = base.layer()
         self.events: list[Event] = []
         self.lines: list[bytes] = []
+        self.urgent = False
 
     def emit(
         self, type: str, data: dict[str, Any], *, surface: Any = None, sources: Sequence[int] | None = None
@@ -55,13 +56,9 @@ class Scratch:
         event, line = _encoded(event)
         fold.apply(self.state, event)
         self.events.append(event)
+        self.urgent = self.urgent or not is_soon(type)
         self.lines.append(line)
         return event
-
-    @property
-    def urgent(self) -> bool:
-        """Whether the batch must be synced before anybody is told."""
-        return any(not is_soon(event.type) for event in self.events)
 
     def merge(self) -> State:
         """The durable state after the batch. The scratch and its base are used up."""
