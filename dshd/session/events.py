@@ -133,11 +133,16 @@ class Message:
                 data[name] = value
         if self.version != 1:
             data["version"] = self.version
-        Message._newest = (data, self)
         return data
 
-    # What was turned into JSON last, and from what: a send is folded right after it was written down.
+    # What was put into a splice last, and from what: a send is folded right after it was written down.
     _newest: ClassVar[tuple[Mapping[str, Any], Any]] = ({}, None)
+
+    def written(self) -> dict[str, Any]:
+        """`to_json` for an event that is made now. Not to be changed: `from_json` knows it again."""
+        data = self.to_json()
+        Message._newest = (data, self)
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:
@@ -200,6 +205,6 @@ def splice(queue: Queue, *, remove: Sequence[str] = (), insert: Sequence[Message
     return {
         "queue": queue,
         "remove": list(remove),
-        "insert": [m.to_json() for m in insert],
+        "insert": [m.written() for m in insert],
         "before": before,
     }
