@@ -1,8 +1,8 @@
 """The session log: one append-only file per session, and the only truth about it.
 
 This is the format's specification. The modules, in the order of a line's life: `codec` (an event and
-its bytes), `writer` (batches to disk, in `threads`), `disk` (what a disk promises), `reader` and `survey` (bytes to
-good events), `recovery` (opening), `repair`, `fault` (the note of a failed disk), `store` (the
+its bytes), `writer` (batches to disk, in `threads`), `disk` (what a disk promises), `reader` and
+`survey` (bytes to good events), `recovery` (opening), `repair`, `fault` (the note of a failed disk), `store` (the
 directories), `lock` (one daemon each), `memory` (a disk for tests, that fails on request).
 
 The file
