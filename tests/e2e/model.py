@@ -6,15 +6,20 @@ item, it answers ``echo: `` and the last text that somebody said.
 
 An item may have ``text``; ``tools``, a list of ``{name, arguments}``; ``delay``, seconds before the first
 byte; ``gate``, a name: the answer waits until the test opens it (`Model.open`); ``status``, ``headers`` and
-``body``: an HTTP error instead.
+``body``: an HTTP error instead; ``raw``: the pieces of the stream as they are to come, where a number is a
+silence of that many seconds, and ``end``: how the connection goes on after them (``whole``, ``cut`` or
+``reset``); ``attempts``: a list of items, one for each time that the same request comes.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -41,6 +46,11 @@ def text_of(message: Json) -> str:
     return "".join(block.get("text", "") for block in content)
 
 
+def raw(*pieces: bytes | float, end: str = "whole") -> Json:
+    """An item that streams just these bytes, which must be UTF-8 piece by piece."""
+    return {"raw": [p.decode() if isinstance(p, bytes) else p for p in pieces], "end": end}
+
+
 def next_item(messages: list[Json]) -> Json:
     """What the conversation says is next."""
     said = [text_of(m) for m in messages if m["role"] == "user"]
@@ -49,7 +59,7 @@ def next_item(messages: list[Json]) -> Json:
         text = text_of(message)
         if message["role"] == "user" and "@script" in text:
             items: list[Json] = json.JSONDecoder().raw_decode(text.partition("@script")[2].lstrip())[0]
-            step = sum(m["role"] == "assistant" for m in messages[at:])
+            step: int = sum(m["role"] == "assistant" for m in messages[at:])
             if step < len(items):
                 return items[step]
             break
@@ -63,6 +73,7 @@ class Model:
         self.requests: list[Json] = []
         self.changed = threading.Condition()
         self._gates: dict[str, threading.Event] = {}
+        self._seen: Counter[str] = Counter()  # {a request's messages: how often they came}
         self._ids = count(1)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -101,6 +112,15 @@ class Model:
             self.requests.append(body)
             self.changed.notify_all()
 
+    def item(self, messages: list[Json]) -> Json:
+        """What this request is answered with."""
+        with self.changed:
+            key = json.dumps(messages)
+            attempt, self._seen[key] = self._seen[key], self._seen[key] + 1
+        item = next_item(messages)
+        attempts: list[Json] = item.get("attempts", [item])
+        return attempts[min(attempt, len(attempts) - 1)]
+
     def stream(self, item: Json, model: str) -> Iterator[Json]:
         """The chunks of one answer."""
 
@@ -133,7 +153,7 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             model.note(body)
-            item = next_item(body["messages"])
+            item = model.item(body["messages"])
             if "gate" in item:
                 model.gate(item["gate"]).wait(GATE_S)
             time.sleep(item.get("delay", 0))
@@ -145,12 +165,21 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
             try:
-                for chunk in model.stream(item, body.get("model", "")):
-                    self.piece(f"data: {json.dumps(chunk)}\n\n")
-                self.piece("data: [DONE]\n\n")
-                self.wfile.write(b"0\r\n\r\n")
+                self.stream(item, body.get("model", ""))
             except OSError:  # the daemon hung up: an abort
                 self.close_connection = True
+
+        def stream(self, item: Json, name: str) -> None:
+            chunks = (f"data: {json.dumps(chunk)}\n\n" for chunk in model.stream(item, name))
+            for piece in item.get("raw", [*chunks, "data: [DONE]\n\n"]):
+                self.piece(piece) if isinstance(piece, str) else time.sleep(piece)
+            end = item.get("end", "whole")
+            if end == "whole":
+                self.wfile.write(b"0\r\n\r\n")
+                return
+            self.close_connection = True
+            if end == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
         def piece(self, text: str) -> None:
             data = text.encode()
