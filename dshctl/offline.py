@@ -55,7 +55,11 @@ class Files:
                 return views.in_directory({**saved, "phase": "idle", "doing": None}, id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
-        folded = view_from_log(self.disk, path)
+        return self.whole_view(id)
+
+    def whole_view(self, id: str) -> Json:
+        """The same by reading the log itself, so that damage shows."""
+        folded = view_from_log(self.disk, self.store.log_path(id))
         folded.pop("lately", None)
         return folded
 
@@ -81,10 +85,9 @@ class Files:
         return opening.glance(self.disk, self._there(id))
 
     def _there(self, id: str) -> Path:
-        path = self.store.log_path(id)
-        if not self.disk.exists(path):
+        if not self.disk.exists(self.store.session_dir(id)):
             raise errors.NotFound(f'no session "{id}"', hint="dshctl ls")
-        return path
+        return self.store.log_path(id)
 
 
 def _row(view: Json) -> wire.SessionRow:
@@ -119,7 +122,7 @@ def show(cli: Cli, params: wire.ShowParams) -> Json:
     """What `session.show` answers, and where the log is."""
     found = files(cli)
     id = found.resolve(params.session, params.cwd)
-    return {**found.view(id), "budgets": _budgets(found, id), "log": str(found.store.log_path(id))}
+    return {**found.whole_view(id), "budgets": _budgets(found, id), "log": str(found.store.log_path(id))}
 
 
 def _budgets(found: Files, id: str) -> list[Json] | None:
@@ -185,8 +188,6 @@ def events(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]
     found = files(cli)
     id = found.resolve(select.session, select.cwd)
     log = found.log(id)
-    if not log.exists():
-        raise errors.Damaged(f"session {id} has no log", hint=f"dshctl rm {id}")
     for line in _chosen(log, select):
         if select.chunks or line.type != "assistant/chunk":
             yield id, LogLine(json.loads(line.raw), line.raw.decode("utf-8", "replace").rstrip("\n"))
@@ -260,7 +261,10 @@ def _checked(found: Files, id: str, repair: bool) -> Json:
         return report
     from dshd.log import repair as repairing
 
-    repairing.repair(found.disk, found.store.log_path(id))
+    try:
+        repairing.repair(found.disk, found.store.log_path(id))
+    except errors.DshError as error:
+        return {**report, "problem": error.message, "hint": error.hint or report["hint"]}
     return {**_check(found, id), "repaired": True}
 
 

@@ -18,9 +18,10 @@ from zlib import crc32
 
 from dshd.log import fault
 from dshd.log.codec import BadLine, crc_of, decode
-from dshd.log.disk import PIECE, Disk, explained
+from dshd.log.disk import PIECE, Disk
 from dshd.log.reader import read_lines
 from dshd.log.recovery import read_log
+from dshd.log.there import told
 from dshd.log.vocabulary import GAP, after
 from dshd.session.events import KNOWN_TYPES
 
@@ -91,8 +92,8 @@ class LogFile:
         """Durability: what is read after this was on disk when this returned. What a failed disk left
         behind its last synced byte is not read at all."""
         calls = self._disk.calls
-        with explained("sync", self.path):
-            descriptor = calls.open(str(self.path), os.O_RDONLY | os.O_CLOEXEC)
+        with told("sync", self.path, self._disk):
+            descriptor = calls.open(str(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 calls.fdatasync(descriptor)
             finally:
@@ -101,17 +102,17 @@ class LogFile:
         self._end = note.size if note else None
 
     def exists(self) -> bool:
-        with explained("read", self.path):
+        with told("read", self.path, self._disk):
             return self._disk.exists(self.path)
 
     def size(self) -> int:
-        with explained("read", self.path):
-            return self._disk.stat(self.path).size
+        with told("read", self.path, self._disk), self._disk.open_read(self.path) as file:
+            return file.size
 
     def lines(self, start: int = 0) -> Iterator[Line]:
         """Good lines from byte ``start``, the beginning of one. Bad ones end it, or, where the log is
         damaged, are skipped and ``damage`` is set. A last line without newline is one being written."""
-        with explained("read", self.path):
+        with told("read", self.path, self._disk):
             for offset, raw in read_lines(self._disk, self.path, start=start):
                 line = as_line(offset, raw)
                 if line is None and not (raw.endswith(b"\n") and self._is_damage(offset)):
@@ -178,7 +179,7 @@ class LogFile:
 
     def _line_after(self, offset: int) -> Line | None:
         """The first good line that begins behind ``offset``."""
-        with explained("read", self.path):
+        with told("read", self.path, self._disk):
             for place, raw in read_lines(self._disk, self.path, start=offset):
                 line = as_line(place, raw) if place > offset else None
                 if line is not None:
@@ -191,7 +192,7 @@ class LogFile:
         if count == 0:
             return end
         for start in range(max(0, end - PIECE), -PIECE, -PIECE):
-            with explained("read", self.path):
+            with told("read", self.path, self._disk):
                 data = self._disk.read_bytes(self.path, max(0, start), min(end, start + PIECE + _OVERLAP))
             found = [max(0, start) + match.start() for match in _TURN_START.finditer(data)]
             found = [place for place in found if place < start + PIECE]
@@ -214,7 +215,7 @@ class LogFile:
         """Where it matches, piece by piece."""
         size = self.size()
         for start in range(0, size, PIECE):
-            with explained("read", self.path):
+            with told("read", self.path, self._disk):
                 data = self._disk.read_bytes(self.path, start, min(size, start + PIECE + _OVERLAP))
             for match in pattern.finditer(data):
                 if match.start() < PIECE:

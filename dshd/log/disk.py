@@ -44,12 +44,15 @@ _REPLACE = os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Stat(NamedTuple):
-    """What is asked about a file. ``inode`` is (device, inode); ``size`` in bytes."""
+    """What is asked about a file. ``inode`` is (device, inode); ``size`` in bytes. What is neither a file
+    nor a directory nor a link is ``is_strange``: a pipe, a socket, a device."""
 
     inode: tuple[int, int]
     size: int
     links: int
     is_dir: bool
+    is_link: bool = False
+    is_strange: bool = False
 
 
 class Changed(Exception):
@@ -134,7 +137,10 @@ class OsCalls:
 
 
 def _stat(result: os.stat_result) -> Stat:
-    return Stat((result.st_dev, result.st_ino), result.st_size, result.st_nlink, stat.S_ISDIR(result.st_mode))
+    is_dir, is_link = stat.S_ISDIR(result.st_mode), stat.S_ISLNK(result.st_mode)
+    strange = not (is_dir or is_link or stat.S_ISREG(result.st_mode))
+    inode = (result.st_dev, result.st_ino)
+    return Stat(inode, result.st_size, result.st_nlink, is_dir, is_link, strange)
 
 
 def write_all(calls: Calls, fd: int, data: bytes | memoryview) -> Iterator[int]:
@@ -292,7 +298,12 @@ class Disk:
         return sorted(self.calls.listdir(str(path)))
 
     def open_read(self, path: Path) -> ReadFile:
-        return ReadFile(self.calls, self.calls.open(str(path), os.O_RDONLY | os.O_CLOEXEC))
+        """Raises `OSError` (ENXIO) for what is no file; a pipe that nobody writes to keeps nobody waiting."""
+        fd = self.calls.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.calls.fstat(fd).is_strange:
+            self.calls.close(fd)
+            raise OSError(errno.ENXIO, "it is no file", str(path))
+        return ReadFile(self.calls, fd)
 
     def pieces(self, path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The same as `read_bytes`, 1 MiB at a time."""

@@ -580,7 +580,8 @@ class MemoryDisk(Disk):
 
 
 class _Cut:
-    """Builds the tree after the power cut; a file with two names is decided once."""
+    """Builds the tree after the power cut; a file with two names is decided once, and so is a rename: what
+    moved in a directory has its old name or its new one, never both or neither."""
 
     def __init__(self, survivor: Survivor) -> None:
         self._survivor = survivor
@@ -588,15 +589,26 @@ class _Cut:
 
     def directory(self, node: _Directory, path: str) -> _Directory:
         names: dict[str, _Node] = {}
-        for name in sorted(node.names.keys() | node.durable.keys()):
-            child = self._name(node, name, f"{path}/{name}")
+        for name, is_new in self._decided(node, path).items():
+            child = (node.names if is_new else node.durable).get(name)
             if child is not None:
                 names[name] = self._node(child, f"{path}/{name}")
         return _Directory(node.inode, names, dict(names))
 
-    def _name(self, node: _Directory, name: str, path: str) -> _Node | None:
-        new, old = node.names.get(name), node.durable.get(name)
-        return new if new is old or self._survivor.name(path) else old
+    def _decided(self, node: _Directory, path: str) -> dict[str, bool]:
+        """Of each name, whether it is as programs saw it (else as it was at the last sync)."""
+        changed = [name for name in sorted(node.names.keys() | node.durable.keys())
+                   if node.names.get(name) is not node.durable.get(name)]  # fmt: skip
+        came = {node.names[name].inode: name for name in changed if name in node.names}
+        left = {name: came.get(node.durable[name].inode) for name in changed if name in node.durable}
+        decided = {name: True for name in sorted(node.names.keys() | node.durable.keys())}
+        for name in changed:
+            if left.get(name) is None:
+                decided[name] = self._survivor.name(f"{path}/{name}")
+        for name, now in left.items():
+            if now is not None:
+                decided[name] = decided[now]
+        return decided
 
     def _node(self, node: _Node, path: str) -> _Node:
         if isinstance(node, _Directory):

@@ -33,6 +33,7 @@ from dshd.log.disk import Disk, LogFile, explained, new_name
 from dshd.log.reader import scan, survey
 from dshd.log.repair import RepairReport, repair
 from dshd.log.survey import Damage, Region, Start
+from dshd.log.there import told
 from dshd.log.vocabulary import gap_event, why_unsupported
 
 __all__ = [
@@ -102,7 +103,7 @@ def open_log(
 
     Durability: on return, what is returned or was given to ``each`` is on disk, and so is every cut.
     """
-    with _told("open", path, disk):
+    with told("open", path, disk):
         disk.unlink(new_name(path))  # left by a crash while the log was copied
         durable = _leave_fault(disk, path)
         file = disk.open_log(path)
@@ -128,21 +129,9 @@ def read_log(
     ``torn`` tells what an opening would cut (its ``file`` is empty); ``size`` and ``next_seq``
     leave it out. Durability: none, nothing is synced.
     """
-    with _told("read", path, disk):
+    with told("read", path, disk):
         note = fault.read(disk, path)
         return _judge(disk, path, None, known_types, each, note.seq if note else -1, begin())
-
-
-@contextlib.contextmanager
-def _told(what: str, path: Path, disk: Disk) -> Iterator[None]:
-    """As `explained`; but a session without its log is a damaged one, not one that doesn't exist."""
-    with explained(what, path):
-        try:
-            yield
-        except FileNotFoundError:
-            if disk.exists(path) or not disk.exists(path.parent):
-                raise
-            raise Damaged(f"session {path.parent.name} is damaged: {path} is missing.") from None
 
 
 def _judge(
@@ -239,8 +228,8 @@ def _is_foreign(disk: Disk, path: Path, source: LogFile) -> bool:
 
 
 def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int, *, keep: str | None = None) -> None:
-    """At no instant is there no file of this name: the new one is whole before the old one goes, which
-    ``keep`` gives another name first."""
+    """At no instant is there nothing of this name: the new one is whole before the old one goes, which
+    ``keep`` gives another name first. (Of what is no file there can't be two names: it is renamed.)"""
     new = new_name(path)
     if disk.write_synced(new, pieces) != size:
         disk.unlink(new)
@@ -249,8 +238,16 @@ def _replace(disk: Disk, path: Path, pieces: Iterator[bytes], size: int, *, keep
             hint=f"dshctl fsck --repair {path.parent.name}",
         )
     if keep is not None:
-        disk.keep_synced(path, keep)
+        _keep(disk, path, keep)
     disk.rename_synced(new, path)
+
+
+def _keep(disk: Disk, path: Path, name: str) -> None:
+    found = disk.stat(path)
+    if found.is_dir or found.is_strange:
+        disk.rename_synced(path, disk.spare_name(path.with_name(name)))
+    else:
+        disk.keep_synced(path, name)
 
 
 def _sync(disk: Disk, path: Path, file: LogFile) -> None:

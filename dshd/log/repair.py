@@ -27,9 +27,10 @@ import attrs
 from dshd.errors import Internal, Invalid, Unsupported
 from dshd.log import fault
 from dshd.log.codec import Event, encode, lossless
-from dshd.log.disk import PIECE, Disk, explained, new_name
+from dshd.log.disk import PIECE, Disk, new_name
 from dshd.log.reader import read_header, scan, survey
 from dshd.log.survey import Damage, Region
+from dshd.log.there import told
 from dshd.log.vocabulary import FORMAT_VERSION, HEADER, REPAIRED, after, gap_event, why_unsupported
 
 # (bytes of the bad header, session id, Unix ms) -> the data of a new one
@@ -91,7 +92,8 @@ def repair(
 
     Durability: on return the new log is on disk. A crash leaves either log, and the old bytes.
     """
-    with explained("repair", path):
+    with told("repair", path, disk):
+        _replace_link(disk, path)
         note = fault.read(disk, path)
         durable = note.seq if note else -1
         found = survey(disk, path, durable=durable)
@@ -104,6 +106,15 @@ def repair(
         size = _put(disk, path, build.lines(scan(disk, path, end=end, durable=durable)))
         fault.forget(disk, path)
         return RepairReport(tuple(build.regions), kept, build.next, size, build.header)
+
+
+def _replace_link(disk: Disk, path: Path) -> None:
+    """A log is a file: what a link of its name leads to is copied to where the link stood."""
+    if not disk.stat(path).is_link:
+        return
+    new = new_name(path)
+    disk.write_synced(new, disk.pieces(path))
+    disk.rename_synced(new, path)
 
 
 def _refuse_unknown_format(disk: Disk, path: Path) -> None:

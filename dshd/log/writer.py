@@ -68,6 +68,7 @@ class LogWriter:
         self.size = size
         self.synced_size = size
         self.fault: str | None = None
+        self._what = "the disk failed under session"
         self._threads = threads
         self._in_order = InOrder()
 
@@ -121,6 +122,7 @@ class LogWriter:
             if sync:
                 self.file.sync()
         except Changed as change:
+            self._what = "another program changed the log of session"
             raise self._faulted(str(change), "not-written") from change
         except OSError as error:
             raise self._faulted(f"{os.strerror(error.errno or 0)} on {self.file.path}") from error
@@ -161,7 +163,7 @@ class LogWriter:
     def _refusal(self, outcome: str) -> Faulted:
         session = self.file.path.parent.name
         return Faulted(
-            f"the disk failed under session {session}: {self.fault}.",
+            f"{self._what} {session}: {self.fault}.",
             hint=f"dshctl reopen {session}",
             outcome=outcome,
         )

@@ -138,7 +138,9 @@ class Live:
         self.driver.cancel("fault")
         if self.ledger is not None and self._refold is not None:
             try:
-                self.ledger.state = await self._refold(self.ledger.writer)
+                again = await self._refold(self.ledger.writer)
+                if again.seq >= self.ledger.writer.synced:  # else somebody has cut the file: what is known
+                    self.ledger.state = again
                 self.around.services.days.note(self.id, self.state.lately)
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)

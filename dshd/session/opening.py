@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from dshd.errors import Damaged, DshError, Unsupported
-from dshd.log import recovery
+from dshd.log import recovery, there
 from dshd.log.codec import BadLine, Event, decode
 from dshd.log.disk import Disk, LogFile, explained
 from dshd.model.blocks import Assembler
@@ -142,24 +142,34 @@ def load_or_tell(disk: Disk, path: Path) -> Loaded:
         return load(disk, path)
     except Damaged as damaged:
         nothing = recovery.Opened([], 0, 0, -1)
-        return Loaded(State(), nothing, None, Broken("damaged", damaged), (), "clean")
+        return Loaded(_readable(disk, path), nothing, None, Broken("damaged", damaged), (), "clean")
+
+
+def _readable(disk: Disk, path: Path) -> State:
+    """What can be shown of a log that can't even be opened to be continued."""
+    try:
+        return look(disk, path).state
+    except DshError:
+        return State()
 
 
 def look(disk: Disk, path: Path) -> Loaded:
     """The whole log without changing anything, for those who check."""
     folder = Folder()
-    return _looked(folder, path, recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take))
+    return _looked(disk, folder, path, recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take))
 
 
 def glance(disk: Disk, path: Path) -> Loaded:
     """The same, from the checkpoint on, for those who only want to know."""
     folder = Folder(Kept.nothing(disk, path))
     opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take, begin=folder.begin)
-    return _looked(folder, path, opened)
+    return _looked(disk, folder, path, opened)
 
 
-def _looked(folder: Folder, path: Path, opened: recovery.Opened) -> Loaded:
+def _looked(disk: Disk, folder: Folder, path: Path, opened: recovery.Opened) -> Loaded:
     broken = why_broken(path.parent.name, folder, opened)
+    if broken is None and (wrong := there.problem(disk, path)) is not None:  # it could be read all the same
+        broken = Broken("damaged", wrong)
     return Loaded(folder.state, opened, None, broken, folder.partial(), "clean", folder.kept)
 
 

@@ -17,9 +17,10 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Damaged, DshError, NotFound
+from dshd.errors import Conflict, DshError, NotFound
 from dshd.log.reader import read_header
 from dshd.log.store import Store
+from dshd.log.there import told
 from dshd.session import environment, packing, transfer
 from dshd.session.copying import Outside, newest
 from dshd.session.environment import Environments
@@ -208,9 +209,8 @@ class Porter:
         Raises `Damaged` if there is no log, `NotFound`, and what reading raised; so may `Export.next`.
         """
         session = self._loader.loaded(id)
-        size = (
-            session.ledger.writer.synced_size if session is not None and session.ledger is not None else None
-        )
+        ledger = session.ledger if session is not None and session.usable else None
+        size = ledger.writer.synced_size if ledger is not None else None
         name = next((view["name"] for view in self._listing.known() if view["id"] == id), None) or id
         pieces = await self._hops.read(lambda: packed(self._store, id, name, size, self._services.now()))
         return Export(name, filter(None, pieces), self._hops)
@@ -234,9 +234,8 @@ def packed(store: Store, id: str, name: str, size: int | None, now: int) -> Iter
     log = store.log_path(id)
     if not store.exists(id):
         raise NotFound(f'no session "{id}"', hint="dshctl ls")
-    if not store.disk.exists(log):
-        raise Damaged(f"session {id} is damaged: {log} is missing.", hint=f"dshctl rm {id}")
-    header = read_header(store.disk, log)
+    with told("read", log, store.disk):
+        header = read_header(store.disk, log)
     own = header.data.get("id") if header is not None else None
     true = own if isinstance(own, str) and wire.is_session_id(own) else id
     return packing.pack(store.disk, Source(store.session_dir(id), true, name, now, size))

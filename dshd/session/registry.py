@@ -293,7 +293,14 @@ class Registry:
 
     async def export(self, id: str) -> Export:
         """A session at this instant, as one file (`Porter.export`)."""
-        return await self._porter.export(id)
+        try:
+            return await self._porter.export(id)
+        except Damaged as damaged:
+            raise self.instead(id, damaged) from None
+
+    def instead(self, id: str, damaged: Damaged) -> DshError:
+        """What to say where a session's file can't be read (`Mender.instead`)."""
+        return self._mender.instead(self.loaded.get(id), damaged)
 
     # --- looking after them
 

@@ -170,7 +170,8 @@ class Session(Live):
             return result or views.result(self.state, message=message, turn=None, exit=18)
         turn = views.newest_answer(self.state, n)
         if turn is None:
-            raise NotFound(f"{self.state.name} has no answer yet.", hint=f"dshctl log -s {self.state.name}")
+            name = self.state.name or self.id  # of a damaged one nothing may be known
+            raise NotFound(f"{name} has no answer yet.", hint=f"dshctl log -s {name}")
         return views.result(self.state, message=turn.members[0] if turn.members else None, turn=turn)
 
     # --- as a thing

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dshd.control.logfile import LogFile, as_line
-from dshd.errors import DshError, NotFound
+from dshd.errors import Damaged, DshError
 from dshd.log.codec import Event, encode
 from dshd.log.memory import MemoryDisk
 
@@ -147,6 +147,6 @@ def test_a_log_that_is_not_there_is_an_error_with_its_path() -> None:
     log = LogFile(MemoryDisk(), PATH)
     assert not log.exists()
     for look in (log.size, log.sync, lambda: list(log.lines())):
-        with pytest.raises(NotFound, match=r"log\.jsonl"):
+        with pytest.raises(Damaged, match=r"log\.jsonl is missing"):
             look()
-    assert issubclass(NotFound, DshError)
+    assert issubclass(Damaged, DshError)

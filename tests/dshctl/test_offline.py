@@ -193,14 +193,25 @@ def test_a_view_beside_the_log_is_used_only_if_it_fits(dshctl: Dshctl) -> None:
     path = write(dshctl)
     view = {**dshctl("show", "api", "--json").last, "title": "from the view", "size": path.stat().st_size}
     (path.parent / "view.json").write_text(json.dumps(view))
-    assert dshctl("show", "api", "--json").last["title"] == "from the view"
+
+    def listed() -> dict[str, Any]:
+        return dshctl("ls", "--all", "--json").objects[0]
+
+    assert listed()["title"] == "from the view"
     path.write_bytes(
         path.read_bytes() + encode(Event(seq=28, time=NOW, type="session/closed", data={"by": {}}))
     )
-    shown = dshctl("show", "api", "--json").last
-    assert (shown["title"], shown["state"]) == ("what is here?", "closed")
+    assert (listed()["title"], listed()["state"]) == ("what is here?", "closed")
     (path.parent / "view.json").write_bytes(b"\0" * 10)
-    assert dshctl("show", "api", "--json").code == 0
+    assert listed()["state"] == "closed"
+
+
+def test_showing_one_session_reads_its_log_whatever_the_view_says(dshctl: Dshctl) -> None:
+    path = write(dshctl)
+    view = {**dshctl("show", "api", "--json").last, "size": path.stat().st_size}
+    (path.parent / "view.json").write_text(json.dumps(view))
+    path.write_bytes(path.read_bytes().replace(b"session/header", b"session/heade\0"))
+    assert dshctl("show", "api", "--json").last["state"] == "damaged"
 
 
 def test_output_of_long_logs_is_streamed(dshctl: Dshctl) -> None:

@@ -160,3 +160,13 @@ def test_calls_are_counted_and_traced_and_a_hook_may_stop_them(disk: MemoryDisk)
     with pytest.raises(KeyboardInterrupt):
         disk.write_atomic(F, b"newer")
     assert disk.crash().peek(F) == b"new"
+
+
+def test_after_a_power_cut_a_rename_has_happened_or_has_not() -> None:
+    disk = MemoryDisk()
+    disk.create_dir_synced(Path("/d/new"))
+    disk.write_synced(Path("/d/new/file"), b"x")
+    disk.sync_dir(Path("/d/new"))
+    disk.calls.rename("/d/new", "/d/final")
+    seen = {tuple(disk.crash(Seeded(Random(seed))).listdir(Path("/d"))) for seed in range(30)}
+    assert seen == {("new",), ("final",)}

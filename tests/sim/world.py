@@ -361,6 +361,9 @@ class Life:
 
 
 def log_lines(disk: MemoryDisk, path: Path) -> list[bytes]:
+    """None, if there is no such log (any more)."""
+    if not disk.exists(path):
+        return []
     return disk.peek(path).splitlines(keepends=True)
 
 

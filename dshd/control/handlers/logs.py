@@ -9,12 +9,21 @@ from dshd.control import jsonrpc
 from dshd.control.calls import Answer, Call, Json
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.logfile import LogFile, Piece
+from dshd.errors import Damaged
 
 
 async def read(call: Call) -> Json:
     """Events as notifications, at the pace at which the client takes them, then the answer."""
     params: wire.LogReadParams = call.params
-    session, hub = await call.id(), call.room.hub
+    session = await call.id()
+    try:
+        return await _read(call, session, params)
+    except Damaged as damaged:
+        raise call.registry.instead(session, damaged) from None
+
+
+async def _read(call: Call, session: str, params: wire.LogReadParams) -> Json:
+    hub = call.room.hub
     until = await hub.head(session)
     log = hub.log(session)
     offset, end = await _span(hub, log, session, params)
