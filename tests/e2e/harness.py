@@ -118,8 +118,8 @@ class Home:
         self.children.append(child)
         return child
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """``dshd`` in the foreground of nobody; returns when it is ready."""
+    def start(self, **more: Any) -> subprocess.Popen[bytes]:
+        """``dshd`` in the foreground of nobody; returns when it is ready. ``more`` is for `Popen`."""
         with (self.path / "stderr").open("ab") as stderr:
             daemon = subprocess.Popen(
                 [str(PROGRAMS / "dshd")],
@@ -127,6 +127,7 @@ class Home:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
+                **more,
             )
         self.children.append(daemon)
         eventually(lambda: self.answers() or daemon.poll() is not None, what="dshd gets ready")
