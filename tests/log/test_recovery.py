@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,7 @@ from dshd.log.disk import RealDisk
 from dshd.log.memory import Everything, MemoryDisk, Prefix, Seeded
 from dshd.log.reader import scan
 from dshd.log.recovery import open_log, read_log, reopen_copy
+from dshd.log.repair import repair
 from dshd.log.survey import Region
 from dshd.log.vocabulary import gap_event
 from tests.log.kit import KNOWN, LOG, batch, disk_with, header, lines, note, opened, reopened, seqs
@@ -591,3 +593,39 @@ def test_a_reopening_that_cannot_copy_enough_leaves_the_file_of_that_name_where_
     reopen_copy(disk, path, 4, source=ours)
     assert disk.read_bytes(path) == b"ours"
     assert disk.read_bytes(Path("/log.foreign")) == b"theirs"
+
+
+@pytest.mark.parametrize(
+    ("put", "word", "way_out"),
+    [
+        (lambda log: log.mkdir(), "is a directory", "rm"),
+        (lambda log: os.mkfifo(log), "is no file", "rm"),
+        (lambda log: log.symlink_to("nowhere"), "is a link to nothing", "rm"),
+        (lambda log: None, "is missing", "rm"),
+    ],
+)
+def test_what_is_no_log_is_told_with_the_way_out_and_keeps_nobody_waiting(
+    tmp_path: Path, put: Callable[[Path], None], word: str, way_out: str
+) -> None:
+    log = tmp_path / "s1234567" / "log.jsonl"
+    log.parent.mkdir()
+    put(log)
+    for look in (open_log, read_log):
+        with pytest.raises(Damaged, match=word) as told:
+            look(RealDisk(), log, KNOWN)
+        assert told.value.hint == f"dshctl {way_out} s1234567"
+
+
+def test_a_link_is_read_and_becomes_a_file_by_a_repair(tmp_path: Path) -> None:
+    log = tmp_path / "s1234567" / "log.jsonl"
+    log.parent.mkdir()
+    log.with_name("elsewhere").write_bytes(ACKED)
+    log.symlink_to("elsewhere")
+    assert read_log(RealDisk(), log, KNOWN).next_seq == 4
+    with pytest.raises(Damaged, match="is a symbolic link") as told:
+        open_log(RealDisk(), log, KNOWN)
+    assert told.value.hint == "dshctl fsck --repair s1234567"
+    repair(RealDisk(), log)
+    assert not log.is_symlink()
+    assert log.read_bytes() == ACKED
+    assert log.with_name("elsewhere").read_bytes() == ACKED
