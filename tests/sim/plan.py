@@ -156,7 +156,7 @@ def _branches(r: Random) -> tuple[Branch, ...]:
     call, made = 0, []
     for _ in range(BRANCHES):
         call += r.randint(1, APART)
-        actions = [_action(r, True) for _ in range(r.choice((0, 0, 0, 0, 0, 0, 1, 1, 2)))]
+        actions = [_action(r, True) for _ in range(r.choice((0,) * 12 + (1, 1, 2)))]
         made.append(Branch(call, _how(r), (*_dies_again(r), *actions)))
     return tuple(made)
 
@@ -174,7 +174,7 @@ def _again(r: Random, action: Action) -> list[Action]:
 
 def _dies_again(r: Random) -> list[Action]:
     """Now and then the next daemon dies while it gets up, or finds something in the spool, or no room."""
-    some = [_spool(r)] if r.random() < 0.2 else []
+    some = [_spool(r)] if r.random() < 0.08 else []
     if r.random() < 0.04:
         some.append(Action("full", 0, {"free": r.choice((0, 1, 300)), "lasts": r.choice((0.5, 12.0))}))
     if r.random() < 0.06:
