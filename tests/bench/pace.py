@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
 
 from tests.bench.instant import USAGE, chunk
@@ -32,15 +33,25 @@ def stream(client: socket.socket, rate: float, seconds: float) -> None:
     client.sendall(chunk({}, "stop") + USAGE)
 
 
-def read_request(client: socket.socket) -> None:
+def read_request(client: socket.socket) -> bool:
+    """Whether there was one."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += client.recv(1 << 16)
+        if not (piece := client.recv(1 << 16)):
+            return False
+        data += piece
     head, body = data.split(b"\r\n\r\n", 1)
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     left = int(lengths[0].partition(b":")[2]) - len(body)
-    while left > 0:
-        left -= len(client.recv(1 << 16))
+    while left > 0 and (piece := client.recv(1 << 16)):
+        left -= len(piece)
+    return True
+
+
+def serve(client: socket.socket, rate: float, seconds: float) -> None:
+    with client:
+        if read_request(client):
+            stream(client, rate, seconds)
 
 
 def main(rate: float, seconds: float) -> None:
@@ -49,9 +60,7 @@ def main(rate: float, seconds: float) -> None:
         while True:
             client, _ = listener.accept()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with client:
-                read_request(client)
-                stream(client, rate, seconds)
+            threading.Thread(target=serve, args=(client, rate, seconds), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -57,8 +57,9 @@ def _paced(bench: Any, rate: int) -> Iterator[Figure]:
             session = home.ok("new", "--name", "paced")
             with following(home, session, 1) as readers:
                 _send(home, session)
-                last = int(line(model))
                 seen = json.loads(line(readers))
+                assert seen["latencies"], "nothing was streamed"
+                last = int(line(model))
     assert seen["in_order"]
     assert len(seen["latencies"]) > rate * seconds * 0.9
     late = quantile(seen["latencies"], 0.99) * 1000
