@@ -33,9 +33,9 @@ EXPECTED: Mapping[str, frozenset[str]] = {
             ("create write fsync rename unlink", "the spool"),
             ("create fsync rename", "the note of a fault"),
             ("create fsync rename", "the log's copy"),
-            ("create allocate fsync unlink", "the reserve"),
+            ("create allocate unlink", "the reserve"),
             ("create fsync rename", "the index"),
-            ("rename unlink rmdir", "a session being removed"),
+            ("unlink rmdir", "a session being removed"),
         )
         for call in calls.split()
     ),
