@@ -19,9 +19,9 @@ from dshd.control.logfile import Line, LogFile
 from dshd.driver import budget
 from dshd.log.disk import Disk, RealDisk, explained
 from dshd.log.store import Store
-from dshd.session import opening, views
+from dshd.session import index, opening, views
 from dshd.session.archive import Lost
-from dshd.session.listing import VIEW, view_from_log
+from dshd.session.listing import view_from_log
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -47,15 +47,11 @@ class Files:
 
     def view(self, id: str) -> Json:
         """The session as `session.show` has it: from the view beside the log if that fits, else folded."""
-        path = self.store.log_path(id)
-        try:
-            saved: Json = json.loads(self.disk.read_bytes(path.with_name(VIEW)))
-            if saved.pop("size") == self.disk.stat(path).size and saved["type"] == "session":
-                saved.pop("lately", None)
-                return views.in_directory({**saved, "phase": "idle", "doing": None}, id)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass
-        return self.whole_view(id)
+        saved = index.read_beside(self.disk, self.store.log_path(id))
+        if saved is None:
+            return self.whole_view(id)
+        saved.pop("lately", None)
+        return {**saved, "phase": "idle", "doing": None}
 
     def whole_view(self, id: str) -> Json:
         """The same by reading the log itself, so that damage shows."""

@@ -22,7 +22,6 @@ All of this blocks.
 from __future__ import annotations
 
 import base64
-import hashlib
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,6 +40,7 @@ from dshd.log.vocabulary import after
 from dshd.session import freeze
 from dshd.session.archive import Archive, Ended, Extent, Lost
 from dshd.session.layer import Rows, Table
+from dshd.session.sealed import seal, unseal
 from dshd.session.state import State
 from dshd.session.surface import Entry
 
@@ -172,17 +172,13 @@ def _read(disk: Disk, path: Path) -> bytes:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
-    digest, _, body = data.partition(b"\n")
-    if digest.decode("ascii", "replace") != _digest(body):
-        raise Unfit("its checksum is wrong")
-    found: dict[str, Any] = orjson.loads(body)
+    try:
+        found: dict[str, Any] = orjson.loads(unseal(data))
+    except ValueError as error:
+        raise Unfit(str(error)) from None
     if found["fold"] != freeze.fingerprint():
         raise Unfit("it is of another version")
     return found
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 
 def _check_log(disk: Disk, log: Path, mark: Mark) -> None:
@@ -255,7 +251,7 @@ def write(kept: Kept, snapshot: Snapshot) -> Written:
         "places": places.to_json(),
         "state": freeze.freeze(state),
     })  # fmt: skip
-    disk.write_atomic(log.with_name(NAME), [_digest(body).encode() + b"\n", body])
+    disk.write_atomic(log.with_name(NAME), seal(body))
     return Written(mark, extent, places, ended)
 
 

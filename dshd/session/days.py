@@ -12,7 +12,6 @@ Blocking parts: `read` and `write`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -23,6 +22,7 @@ import trio
 
 from dshd.log.disk import Disk
 from dshd.session import spending
+from dshd.session.sealed import seal, unseal
 from dshd.session.spending import KEPT, QUARTER_MS, Quarters, Usage
 
 NAME: Final = "spent.json"
@@ -145,19 +145,13 @@ def from_json(data: Any) -> Quarters:
 def write(disk: Disk, state: Path, deleted: Mapping[str, Quarters]) -> None:
     """Durability: on return it is on disk, or (`OSError`) what was there still is."""
     body = orjson.dumps({id: to_json(lately) for id, lately in deleted.items()})
-    disk.write_atomic(state / NAME, [_digest(body) + b"\n", body])
+    disk.write_atomic(state / NAME, seal(body))
 
 
 def read(disk: Disk, state: Path) -> dict[str, Quarters]:
     """What was written; nothing, if the file is not whole."""
     try:
-        digest, _, body = disk.read_bytes(state / NAME).partition(b"\n")
-        if digest != _digest(body):
-            return {}
+        body = unseal(disk.read_bytes(state / NAME))
         return {id: from_json(lately) for id, lately in orjson.loads(body).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).hexdigest().encode()

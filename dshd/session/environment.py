@@ -6,12 +6,17 @@ Secrets are kept beside the log (``env.json``), never in it.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
+
+import orjson
 
 from dshd import paths
 from dshd.log.store import Store
 from dshd.session.state import State
+
+log = logging.getLogger(__name__)
 
 SECRETS: Final = "env.json"
 
@@ -27,6 +32,19 @@ def file(secrets: Mapping[str, str]) -> dict[str, bytes]:
     return {SECRETS: json.dumps(dict(secrets)).encode()} if secrets else {}
 
 
+def _secrets(data: bytes) -> dict[str, str]:
+    """Raises ValueError, and says nothing of what stands in it."""
+    found: Any = orjson.loads(data)
+    if not isinstance(found, dict) or not all(map(_passes, found, found.values())):
+        raise ValueError("it holds something else than variables")
+    return found
+
+
+def _passes(name: str, value: object) -> bool:
+    """Whether a process can have it."""
+    return bool(name) and isinstance(value, str) and "=" not in name and "\0" not in name + value
+
+
 class Environments:
     """Those of the loaded sessions."""
 
@@ -40,11 +58,14 @@ class Environments:
         return {**env, **self._secrets.get(state.id, {})}
 
     def read(self, id: str) -> dict[str, str]:
-        """A session's secrets as they are on disk; blocking."""
+        """A session's secrets as they are on disk; none, with a warning, if they can't be used. Blocking."""
+        path = self._store.session_dir(id) / SECRETS
         try:
-            found: Any = json.loads(self._store.disk.read_bytes(self._store.session_dir(id) / SECRETS))
-            return dict(found)
-        except (OSError, ValueError):
+            return _secrets(self._store.disk.read_bytes(path))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            log.warning("session %s goes without its secrets: %s can't be used: %s", id, path, error)
             return {}
 
     def know(self, id: str, secrets: dict[str, str]) -> None:

@@ -1,15 +1,15 @@
 """Views of the sessions that aren't loaded, for ten thousand of them: packed in memory, in one file on disk.
 
-``STATE/views.jsonl`` is derived and deletable: a checksum line, then one ``session`` object a line. A view
-is believed only if it fits its log's size (its ``bytes``); that costs a `stat` each, all in one hop. In
-memory a view stays the bytes that it is, some 700 of them, beside the row that names are resolved by.
+``STATE/views.jsonl`` is derived and deletable: one ``session`` object a line. So is ``view.json`` beside a
+log: its one. Both are `sealed`. A view is believed only if it has what views of this version have and fits
+its log's size (its ``bytes``); that costs a `stat` each, all in one hop. In memory a view stays the bytes
+that it is, some 700 of them, beside the row that names are resolved by.
 
-Blocking parts: `read` and `write`.
+Blocking parts: all that read and write.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,13 @@ import orjson
 from dshd import wire
 from dshd.log.disk import Disk
 from dshd.log.store import LOG
+from dshd.session import views
+from dshd.session.sealed import seal, unseal
+from dshd.session.state import State
 
 NAME: Final = "views.jsonl"
+VIEW: Final = "view.json"
+FIELDS: Final = frozenset(views.session(State()))
 Json = dict[str, Any]
 
 
@@ -63,28 +68,35 @@ class Index:
 def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
     """Durability: on return the new file is on disk, or (`OSError`) the old one is."""
     body = b"".join(line + b"\n" for line in lines)
-    disk.write_atomic(state / NAME, [_digest(body) + b"\n", body])
+    disk.write_atomic(state / NAME, seal(body))
 
 
 def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> list[Json]:
     """The views that fit their logs; none, if the file is not whole."""
     try:
-        digest, _, body = disk.read_bytes(state / NAME).partition(b"\n")
-        if digest != _digest(body):
-            return []
-        views = map(orjson.loads, body.split(b"\n")[:-1])
-        return [view for view in views if view["id"] in ids and _fits(disk, sessions, view)]
-    except (OSError, ValueError, KeyError, TypeError):
+        lines = unseal(disk.read_bytes(state / NAME)).split(b"\n")[:-1]
+    except (OSError, ValueError):
         return []
+    found: list[Json] = list(map(orjson.loads, lines))
+    return [v for v in found if v.get("id") in ids and _fits(disk, sessions / v["id"] / LOG, v)]
 
 
-def _fits(disk: Disk, sessions: Path, view: Json) -> bool:
+def write_beside(disk: Disk, log: Path, view: Json) -> None:
+    """Durability: as for `write`."""
+    disk.write_atomic(log.with_name(VIEW), seal(orjson.dumps(view)))
+
+
+def read_beside(disk: Disk, log: Path) -> Json | None:
+    """The view beside ``log`` as that directory's, if it fits."""
     try:
-        size = disk.stat(sessions / view["id"] / LOG).size
+        view: Json = orjson.loads(unseal(disk.read_bytes(log.with_name(VIEW))))
+    except (OSError, ValueError):
+        return None
+    return views.in_directory(view, log.parent.name) if _fits(disk, log, view) else None
+
+
+def _fits(disk: Disk, log: Path, view: Json) -> bool:
+    try:
+        return view.keys() >= FIELDS and view["bytes"] == disk.stat(log).size
     except OSError:
         return False
-    return bool(view["type"] == "session" and view["bytes"] == size)
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).hexdigest().encode()

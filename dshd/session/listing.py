@@ -8,7 +8,6 @@ the sum of all (`days`).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -33,7 +32,6 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 T = TypeVar("T")
 
-VIEW: Final = "view.json"
 AT_ONCE: Final = 64  # views that are read in one hop
 
 
@@ -121,13 +119,10 @@ class Listing:
     def _view_of(self, id: str) -> Json:
         disk, path = self._store.disk, self._store.log_path(id)
         try:
-            size = disk.stat(path).size
-            view = json.loads(disk.read_bytes(path.with_name(VIEW)))
-            if view.pop("size") == size and view["type"] == "session":
-                return views.in_directory(view, id)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass
-        return view_from_log(disk, path)
+            return index.read_beside(disk, path) or view_from_log(disk, path)
+        except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
+            log.exception("session %s can't be read", id)
+            return unreadable(id)
 
     # --- keeping up
 
@@ -180,13 +175,12 @@ class Listing:
         """Write the view beside a session's log."""
         if session.ledger is None or session.broken is not None:
             return
-        disk, view = self._store.disk, {**self._with_lately(session.show()), "size": session.size}
-        path = self._store.session_dir(session.id) / VIEW
+        view, path = self._with_lately(session.show()), self._store.log_path(session.id)
         try:
             async with self._saving:
-                await self._hops.read(lambda: disk.write_atomic(path, json.dumps(view).encode()))
+                await self._hops.read(lambda: index.write_beside(self._store.disk, path, view))
         except OSError as error:
-            log.warning("session %s: %s was not written: %s", session.id, VIEW, error)
+            log.warning("session %s: %s was not written: %s", session.id, index.VIEW, error)
 
 
 def _is_called(session: Session, name: str) -> bool:
@@ -197,6 +191,11 @@ def batched(items: list[T], size: int) -> Iterator[list[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
+def unreadable(id: str) -> Json:
+    """The view of a session of which nothing is known but its directory's name."""
+    return views.in_directory(views.session(State(), broken="damaged"), id)
+
+
 def view_from_log(disk: Disk, path: Path) -> Json:
     """A session's view by folding its log, and what it spent ``lately``; of one that can't be read, what its
     directory says."""
@@ -205,7 +204,7 @@ def view_from_log(disk: Disk, path: Path) -> Json:
         found = opening.glance(disk, path)
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
-        return views.in_directory(views.session(State(), broken="damaged"), id)
+        return unreadable(id)
     word = found.broken.word if found.broken else None
     view = views.session(found.state, size=found.opened.size, broken=word)
     view["lately"] = days.to_json(found.state.lately)

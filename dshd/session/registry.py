@@ -141,6 +141,8 @@ class Registry:
         except DshError as error:
             log.error("session %s was not opened: %s; tried again in a minute", id, error)
             self._start(self._start_again, id)
+        except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
+            log.exception("session %s was not opened", id)
 
     async def _start_again(self, id: str) -> None:
         """Its files could not be read or written, for what reason ever; it has work to do."""

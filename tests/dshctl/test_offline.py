@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dshd.log.codec import Event, encode
+from dshd.log.disk import RealDisk
+from dshd.session import index
 from tests.dshctl.conftest import Dshctl
 
 Json = dict[str, Any]
@@ -191,8 +192,8 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one(dshctl: Dshctl) -> 
 
 def test_a_view_beside_the_log_is_used_only_if_it_fits(dshctl: Dshctl) -> None:
     path = write(dshctl)
-    view = {**dshctl("show", "api", "--json").last, "title": "from the view", "size": path.stat().st_size}
-    (path.parent / "view.json").write_text(json.dumps(view))
+    view = {**dshctl("show", "api", "--json").last, "title": "from the view"}
+    index.write_beside(RealDisk(), path, view)
 
     def listed() -> dict[str, Any]:
         return dshctl("ls", "--all", "--json").objects[0]
@@ -208,8 +209,7 @@ def test_a_view_beside_the_log_is_used_only_if_it_fits(dshctl: Dshctl) -> None:
 
 def test_showing_one_session_reads_its_log_whatever_the_view_says(dshctl: Dshctl) -> None:
     path = write(dshctl)
-    view = {**dshctl("show", "api", "--json").last, "size": path.stat().st_size}
-    (path.parent / "view.json").write_text(json.dumps(view))
+    index.write_beside(RealDisk(), path, dshctl("show", "api", "--json").last)
     path.write_bytes(path.read_bytes().replace(b"session/header", b"session/heade\0"))
     assert dshctl("show", "api", "--json").last["state"] == "damaged"
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 import trio
 
 from dshd.log.memory import MemoryDisk
 from dshd.session import index
-from dshd.session.listing import VIEW
+from dshd.session.index import VIEW
+from dshd.session.sealed import seal
 from tests.session.rig import STATE, World, followup, say, settled
 
 
@@ -60,6 +62,42 @@ async def test_an_index_that_is_wrong_is_ignored(how: str, autojump_clock: Any) 
         index.write(disk, STATE, [line.replace(b'"id":"s', b'"id":"t') for line in good.split(b"\n")[1:-1]])
     assert await views_after(world) == views
     assert disk.peek(path).count(b"\n") == 4
+
+
+@pytest.mark.parametrize("how", ["of all", "of one"])
+async def test_a_view_of_a_version_that_knew_less_is_made_anew(how: str, autojump_clock: Any) -> None:
+    async with World().run() as world:
+        views = await some_sessions(world, 3)
+    disk = world.disk
+    assert isinstance(disk, MemoryDisk)
+    older = [{name: value for name, value in view.items() if name != "budgets"} for view in views]
+    for view in older:
+        index.write_beside(disk, world.store.log_path(view["id"]), view)
+    if how == "of all":
+        index.write(disk, STATE, map(orjson.dumps, older))
+    else:
+        disk.unlink(STATE / index.NAME)
+    assert await views_after(world) == views
+
+
+@pytest.mark.parametrize("how", ["zeros", "empty", "cut", "a changed byte", "of another size"])
+async def test_a_view_that_is_wrong_is_ignored(how: str, autojump_clock: Any) -> None:
+    async with World().run() as world:
+        views = await some_sessions(world, 2)
+    disk = world.disk
+    assert isinstance(disk, MemoryDisk)
+    disk.unlink(STATE / index.NAME)
+    logs = [world.store.log_path(view["id"]) for view in views]
+    good = disk.peek(logs[0].with_name(VIEW))
+    wrong = {
+        "zeros": bytes(len(good)),
+        "empty": b"",
+        "cut": good[: len(good) // 2],
+        "a changed byte": good.replace(b"number-", b"nummer-"),
+        "of another size": b"".join(seal(orjson.dumps({**views[0], "title": "old", "bytes": 1}))),
+    }[how]
+    disk.poke(logs[0].with_name(VIEW), wrong)
+    assert await views_after(world) == views
 
 
 async def test_a_session_that_went_on_since_is_looked_at_anew(autojump_clock: Any) -> None:

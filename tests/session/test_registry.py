@@ -12,6 +12,8 @@ import trio.testing
 from dshd import wire
 from dshd.errors import Conflict, DshError, Invalid, NoSpace, NotFound
 from dshd.log.memory import Everything, MemoryDisk
+from dshd.session import listing
+from dshd.session.environment import Environments
 from dshd.session.session import Session
 from tests.session.rig import ME, STATE, World, call, followup, inject, say, settled, until
 
@@ -258,6 +260,40 @@ async def test_a_session_that_cannot_be_opened_does_not_keep_the_others() -> Non
         again = await after.again(good)
         assert (await settled(again, sent["message"]))["outcome"] in ("completed", "interrupted")
         assert (await after.registry.get(bad.id)).show()["state"] in ("damaged", "unsupported")
+
+
+MISTAKES = [
+    pytest.param(True, Environments, "read", id="when one is loaded"),
+    pytest.param(False, listing, "view_from_log", id="when one is listed"),
+]
+
+
+@pytest.mark.parametrize(("busy", "where", "name"), MISTAKES)
+async def test_a_mistake_of_ours_in_one_session_is_not_the_end_of_the_others(
+    busy: bool, where: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World().run() as world:
+        sessions = [await world.session() for _ in range(5)]
+        if busy:
+            for session in sessions:
+                await followup(session, "x", hold=True)
+        after = world.crash()
+    bad, good = sessions[2].id, getattr(where, name)
+
+    def mistaken(*args: Any) -> Any:
+        if bad in str(args[1]):
+            raise RuntimeError("a bug")
+        return good(*args)
+
+    monkeypatch.setattr(where, name, mistaken)
+    async with after.run():
+        assert bool(after.registry.loaded) == busy
+        assert len(await after.registry.rows()) == 5
+        for session in sessions:
+            if session.id != bad:
+                again = await after.again(session)
+                assert (await settled(again, (await followup(again, "y"))["message"]))["exit"] == 0
+    assert f"session {bad}" in caplog.text
 
 
 async def test_loading_one_session_many_times_at_once_is_one_loading() -> None:
