@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -18,9 +18,6 @@ from dshd.model.errors import ModelError
 from dshd.model.request import Memo, ModelRequest, ToolSpec
 from dshd.prompt import tokens
 from dshd.session.scratch import Scratch
-
-TAIL: Final = 16 * 1024  # bytes; the tools are a third of it
-BLOCK: Final = 16 * 1024
 
 
 @attrs.frozen
@@ -37,30 +34,7 @@ class Prepared:
 
     @property
     def sha256(self) -> str:
-        return self.request.memo.once("digest", (), Digest).of(self.body)
-
-
-class Digest:
-    """SHA-256, in hex, of bodies each of which begins as the last one did, nearly to its end.
-
-    What follows the messages moves along as they grow, so the beginning that is kept ends `TAIL` bytes
-    before the end. A body that begins in another way, or ends in more, is hashed whole.
-    """
-
-    def __init__(self) -> None:
-        self._begins = b""
-        self._hash = hashlib.sha256()  # of that
-
-    def of(self, body: bytes) -> str:
-        if not body.startswith(self._begins):
-            self._begins, self._hash = b"", hashlib.sha256()
-        known, end = len(self._begins), (len(body) - TAIL) // BLOCK * BLOCK
-        if end > known:
-            self._begins = body[:end]
-            self._hash.update(self._begins[known:])
-        whole = self._hash.copy()
-        whole.update(body[len(self._begins) :])
-        return whole.hexdigest()
+        return hashlib.sha256(self.body).hexdigest()
 
 
 def prepare(

@@ -8,11 +8,11 @@ In reading order:
 - `blocks`: chunks into the blocks of a message, as two tables;
 - `adapter`: what an adapter is, and what one call is pinned to;
 - `openai_request`, `openai`: the chat-completions dialect, out and in; `sse` and `http` below it;
-- `transport`: what a way out is; `direct`: to near servers; `far`: to all others, with httpx;
+- `transport`: requests, responses, failures; `exchange`: one of each, by httpx;
 - `rehearsal`: the embedded model that is no AI;
 - `profiles`: quirks, by the model's name; `routes`, `discovery`: which model; `credentials`: keys;
 - `retry`: when to try again;
 - `models`: the room's front.
 
-Only the transports, `credentials` and `rehearsal` (waiting) do IO; everything else is sans-IO.
+Only `exchange` (httpx), `credentials` and `rehearsal` (waiting) do IO; everything else is sans-IO.
 """

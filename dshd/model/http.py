@@ -1,35 +1,28 @@
-"""The one HTTP client of the daemon: what it is asked for, and which way a request goes.
-
-Near servers are reached by `direct`, all others by `far`; see `transport` for what both keep to. Both are
-imported with the first call that needs them.
-"""
+"""The one HTTP client of the daemon: what it is asked for, and how all of it ends. `exchange` does it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import trio
 
 from dshd.model.errors import ModelError
-from dshd.model.transport import Head, Outgoing, Receiver, Transport, place
+from dshd.model.transport import Head, Outgoing, Receiver, place
+
+if TYPE_CHECKING:
+    from dshd.model.exchange import Exchange
 
 CLOSING = 5.0  # s given to calls in flight to notice that they are over
 MAX_BODY = 16 * 1024 * 1024
-PROXIES = frozenset({"http_proxy", "all_proxy"})  # of plain HTTP; httpx knows what they exempt
 
 
 class Http:
-    """Use `post` and `get_json`, then `aclose`. One per daemon. ``direct``: whether near servers are
-    reached without httpx."""
+    """Use `post` and `get_json`, then `aclose`. One per daemon."""
 
-    def __init__(self, *, direct: bool = True) -> None:
-        self._direct_allowed = direct and not any(
-            name.lower() in PROXIES and value for name, value in os.environ.items()
-        )
-        self._transports: dict[str, Transport] = {}
+    def __init__(self) -> None:
+        self._exchanges: Exchange | None = None  # imported with the first call
         self._scopes: set[trio.CancelScope] = set()  # of calls in flight
         self._left = trio.Event()  # set while there are none
         self._left.set()
@@ -70,9 +63,8 @@ class Http:
                 scope.cancel()
             with trio.move_on_after(CLOSING):
                 await self._left.wait()
-            for transport in self._transports.values():
-                await transport.aclose()
-            self._transports.clear()
+            if self._exchanges is not None:
+                await self._exchanges.aclose()
 
     async def _json(self, request: Outgoing) -> Any:
         whole, limit = _Whole(), request.idle
@@ -88,10 +80,17 @@ class Http:
             self._enter(scope)
             try:
                 if not self._closed:
-                    return await self._way(request.url).exchange(request, receiver)
+                    return await self._way().do(request, receiver)
             finally:
                 self._leave(scope)
         raise ModelError("ABORTED", "the daemon has closed its connections")
+
+    def _way(self) -> Exchange:
+        if self._exchanges is None:
+            from dshd.model.exchange import Exchange
+
+            self._exchanges = Exchange()
+        return self._exchanges
 
     def _enter(self, scope: trio.CancelScope) -> None:
         if not self._scopes:
@@ -102,23 +101,6 @@ class Http:
         self._scopes.discard(scope)
         if not self._scopes:
             self._left.set()
-
-    # -- which way
-
-    def _way(self, url: str) -> Transport:
-        if self._direct_allowed:
-            from dshd.model import direct
-
-            if direct.where(url) is not None:
-                return self._transport("direct", direct.Direct)
-        from dshd.model.far import Far
-
-        return self._transport("far", Far)
-
-    def _transport(self, name: str, make: Callable[[], Transport]) -> Transport:
-        if name not in self._transports:
-            self._transports[name] = make()
-        return self._transports[name]
 
 
 class _Whole:

@@ -25,38 +25,29 @@ BETWEEN = "(the results have been received)"
 
 
 def encode(call: PreparedCall, request: ModelRequest) -> bytes:
-    """The body. `ModelError` ``INVALID_REQUEST`` for what can't be sent.
-
-    A long history is most of the body, and is copied once: into it.
-    """
+    """The body. `ModelError` ``INVALID_REQUEST`` for what can't be sent."""
     try:
-        checked = check(request)
-        before, behind = members(call, checked)
-        written = wire_messages(checked, call.profile)
-        written[0] = orjson.dumps(before)[:-1] + b',"messages":[' + written[0]
-        written[-1] += b"]," + orjson.dumps(behind)[1:]
-        return b",".join(written)
+        return orjson.dumps(body_of(call, check(request)))
     except TypeError as error:
         raise ModelError("INVALID_REQUEST", f"the request can't be written as JSON: {error}") from error
 
 
-def members(call: PreparedCall, request: ModelRequest) -> tuple[Wire, Wire]:
-    """The body's members before ``messages`` and behind them; those that have no value are left out, never
-    null. Neither is empty."""
+def body_of(call: PreparedCall, request: ModelRequest) -> Wire:
+    """The body as an object; members that have no value are left out, never null."""
     profile = call.profile
     limit = request.max_tokens if request.max_tokens is not None else call.max_tokens
-    behind: Wire = {"stream": True}
+    body: Wire = {"model": call.model, "messages": wire_messages(request, profile), "stream": True}
     if profile.stream_usage:
-        behind["stream_options"] = {"include_usage": True}
+        body["stream_options"] = {"include_usage": True}
     if tools := request.tools:
-        behind["tools"] = request.memo.once("openai tools", (tools,), lambda: _tools(tools))
+        body["tools"] = request.memo.once("openai tools", (tools,), lambda: _tools(tools))
     if limit is not None:
-        behind[profile.max_tokens_field] = limit
-    return {"model": call.model}, {**behind, **request.settings}
+        body[profile.max_tokens_field] = limit
+    return {**body, **request.settings}
 
 
-def wire_messages(request: ModelRequest, profile: Profile) -> list[bytes]:
-    """The checked history, system prompt first, each message as JSON."""
+def wire_messages(request: ModelRequest, profile: Profile) -> orjson.Fragment:
+    """The checked history, system prompt first, as JSON."""
     loop = _loop_begin(request.messages) if profile.reasoning_back == "tools" else 0
     past, running = request.messages[:loop], request.messages[loop:]
     written = [orjson.dumps({"role": "system", "content": request.system})] if request.system else []
@@ -66,7 +57,7 @@ def wire_messages(request: ModelRequest, profile: Profile) -> list[bytes]:
     else:
         for messages, in_loop in ((past, False), (running, True)):
             written += _written(request.memo, messages, profile, in_loop)
-    return written
+    return orjson.Fragment(b"[" + b",".join(written) + b"]")
 
 
 def _loop_begin(messages: Sequence[Message]) -> int:

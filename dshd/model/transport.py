@@ -1,15 +1,13 @@
-"""What a transport is: the way a request goes out and its response comes in, as raw bytes.
+"""A request, its response and their failures, as the other rooms know them: raw bytes and `ModelError`.
 
 What the bytes mean is the adapter's. Silence is limited (``idle`` between any two reads, so comments
-count), total time is not. Every failure comes out as a `ModelError`, in the words below, whichever
-library noticed it.
+count), total time is not. Every failure comes out as a `ModelError`, in the words below.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -61,20 +59,6 @@ class Outgoing:
         return {"user-agent": USER_AGENT, "accept-encoding": "identity", **self.headers}
 
 
-class Transport(Protocol):
-    async def exchange(self, request: Outgoing, receiver: Receiver) -> None:
-        """Send the request and push the response into ``receiver``; returns at its end.
-
-        *Cancellation*: at any point. The connection is closed and nothing of it stays in the pool.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connections that wait. No request is under way."""
-        ...
-
-
-@lru_cache(64)
 def place(url: str) -> str:
     """Host and port of ``url``, for messages: never its user, password, or query."""
     try:

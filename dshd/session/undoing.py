@@ -7,7 +7,7 @@ gone again at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -45,7 +45,7 @@ def return_ops(state: State, ids: Iterable[str]) -> list[dict[str, Any]]:
     return [op for queue, messages in back.items() for op in _into(queue, state.queues[queue], messages)]
 
 
-def _into(queue: Queue, items: tuple[Message, ...], back: list[Message]) -> list[dict[str, Any]]:
+def _into(queue: Queue, items: Sequence[Message], back: list[Message]) -> list[dict[str, Any]]:
     if not items:
         return [splice(queue, insert=back)]
     there, ops = list(items), []

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from functools import partial
 from typing import Any
 
 import pytest
@@ -29,13 +28,6 @@ from tests.model.server import DONE, END, HEAD, Connection, Play, Server, answer
 REQUEST = ModelRequest("system", ({"role": "user", "content": [{"type": "text", "text": "hi"}]},))
 HELLO = event({"content": "Hel"}, {"content": "lo"}, finish="stop") + DONE
 KEY = "sk-secret-0123456789"
-
-
-@pytest.fixture(autouse=True, params=["near", "far"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test here runs both ways: without httpx, and with it."""
-    monkeypatch.setattr("dshd.model.models.Http", partial(Http, direct=request.param == "near"))
-    return str(request.param)
 
 
 async def ask(models: Models, assembler: Assembler | None = None) -> Assembled:
@@ -269,7 +261,7 @@ class Watcher:
 
 
 async def test_silence_is_a_timeout_and_comments_are_not_silence(
-    server: Server, mock_clock: MockClock, nursery: trio.Nursery, way: str
+    server: Server, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     mine, theirs = trio.open_memory_channel[bytes](0)
 
@@ -279,7 +271,7 @@ async def test_silence_is_a_timeout_and_comments_are_not_silence(
             await connection.chunk(piece)
 
     server.plays.append(play)
-    http, watcher, errors = Http(direct=way == "near"), Watcher(), list[ModelError]()
+    http, watcher, errors = Http(), Watcher(), list[ModelError]()
 
     async def post() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Near servers without httpx: which they are, what is read, and which connections are used again."""
+"""One exchange over HTTP: what is sent, what is read, and which connections are used again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import zlib
 import pytest
 import trio
 
-from dshd.model import direct
 from dshd.model.errors import ModelError
 from dshd.model.http import Http
 from dshd.model.transport import Head
@@ -49,31 +48,7 @@ def raw(data: bytes, *, then: str | None = None) -> Play:
     return play
 
 
-@pytest.mark.parametrize(
-    ("url", "near"),
-    [
-        ("http://127.0.0.1:8000/v1", True),
-        ("http://[::1]:8000/v1", True),
-        ("http://box.local/v1?x=1", True),
-        ("https://127.0.0.1:8000/v1", False),
-        ("http://me:secret@127.0.0.1/v1", False),
-        ("http://", False),
-        ("http://x:99999/", False),
-        ("http://b\u00fccher.example/", False),
-        ("unix:///tmp/x", False),
-    ],
-)
-def test_plain_http_without_a_password_is_near(url: str, near: bool) -> None:
-    assert (direct.where(url) is not None) is near
-
-
-def test_what_is_sent_names_the_port_and_keeps_the_query() -> None:
-    to = direct.where("http://box:8000/v1?x=1")
-    assert to is not None
-    assert (to.host, to.port, to.authority, to.path) == ("box", 8000, "box:8000", "/v1?x=1")
-
-
-async def test_with_a_proxy_in_the_environment_httpx_goes(
+async def test_a_proxy_in_the_environment_is_gone_through(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
@@ -109,24 +84,12 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(server:
     "head",
     [
         b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\n",  # more than was asked for
         b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n",
     ],
 )
 async def test_a_connection_that_is_over_or_odd_is_not_kept(server: Server, head: bytes) -> None:
     http = Http()
     await post(http, server, raw(head), answer(200, b""))
-    await http.aclose()
-    assert server.connections == 2
-
-
-async def test_a_kept_connection_is_let_go_after_a_while(
-    server: Server, autojump_clock: trio.testing.MockClock
-) -> None:
-    http = Http()
-    await post(http, server, answer(200, b""))
-    await trio.sleep(61)
-    await post(http, server, answer(200, b""))
     await http.aclose()
     assert server.connections == 2
 
@@ -162,11 +125,10 @@ async def test_a_body_compressed_unasked_is_read(server: Server, encoding: str, 
     assert one.got == b"hello" * 100
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br"])
-async def test_a_body_that_cannot_be_decoded_is_malformed(server: Server, encoding: str) -> None:
+async def test_a_body_that_cannot_be_decoded_is_malformed(server: Server) -> None:
     http = Http()
     with pytest.raises(ModelError) as caught:
-        await post(http, server, answer(200, b"not that", content_encoding=encoding))
+        await post(http, server, answer(200, b"not that", content_encoding="gzip"))
     await http.aclose()
     assert caught.value.code == "MALFORMED_RESPONSE"
 
