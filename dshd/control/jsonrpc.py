@@ -125,7 +125,7 @@ def _refuse_constant(name: str) -> Any:
 def _mend(value: Any) -> Any:
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_mend(item) for item in value]
     if isinstance(value, dict):
         return {_mend(key): _mend(item) for key, item in value.items()}
@@ -137,18 +137,25 @@ def _mend(value: Any) -> Any:
 
 def result_line(ident: Id, result: Any) -> bytes:
     """The answer to a request; one that doesn't fit a line becomes an error that says so."""
-    line = orjson.dumps({"jsonrpc": "2.0", "id": ident, "result": result}) + b"\n"
+    line = _line({"jsonrpc": "2.0", "id": ident, "result": result})
     if len(line) > MAX_LINE:
         return error_line(ident, Internal(f"the answer has {len(line)} bytes; a line holds {MAX_LINE}"))
     return line
 
 
 def error_line(ident: Id, error: DshError) -> bytes:
-    return orjson.dumps({"jsonrpc": "2.0", "id": ident, "error": error.to_json()}) + b"\n"
+    return _line({"jsonrpc": "2.0", "id": ident, "error": error.to_json()})
 
 
 def notification_line(method: str, params: dict[str, Any]) -> bytes:
-    return orjson.dumps({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+    return _line({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message) + b"\n"
+    except TypeError:  # half a surrogate pair: a path whose bytes are no text
+        return orjson.dumps(_mend(message)) + b"\n"
 
 
 def event_line(session: str, line: bytes) -> bytes:

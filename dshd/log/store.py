@@ -58,9 +58,13 @@ class Store:
     # -- sessions
 
     def ids(self) -> list[str]:
-        """Ids of all sessions, sorted. An unreadable directory is an error, not an empty one."""
+        """Ids of all sessions, sorted. An unreadable directory is an error, not an empty one.
+
+        What has a name that is no text was not put there by dshd, and could not be named by anybody.
+        """
         with explained("list", self.sessions):
-            return [name for name in self.disk.listdir(self.sessions) if not name.startswith(".")]
+            names = self.disk.listdir(self.sessions)
+        return [name for name in names if not name.startswith(".") and _is_text(name)]
 
     def exists(self, session: str) -> bool:
         with explained("read", self.sessions):
@@ -194,6 +198,10 @@ class Store:
         """Ids of the active sessions, sorted; there may be no such session any more."""
         with explained("list", self.active):
             return [name for name in self.disk.listdir(self.active) if not name.startswith(".")]
+
+
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 class Reserve:

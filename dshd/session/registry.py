@@ -86,7 +86,7 @@ class Registry:
             services=self.services,
             start=start,
             mark=lambda id: hops.write(lambda: store.mark(id)),
-            unmark=lambda id: hops.read(lambda: store.unmark(id)),
+            unmark=self._unmark,
             attach=lambda id, files: hops.write(lambda: store.attach(id, files)),
             detach=lambda id, names: hops.read(lambda: store.detach(id, names)),
             what_ends_us=what_ends_us,
@@ -154,6 +154,13 @@ class Registry:
         if not self._give_reserve():
             await trio.sleep(ROOM_POLL_S)
         await self._start_one(id)
+
+    async def _unmark(self, id: str) -> None:
+        """A mark too many does no harm, so that it stays is no reason to stop anything."""
+        try:
+            await self._hops.read(lambda: self.store.unmark(id))
+        except DshError as error:
+            log.warning("%s", error)
 
     def _give_reserve(self) -> bool:
         """Give up the reserve for a closing event; whether it was held. It is taken back later."""

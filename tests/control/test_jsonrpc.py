@@ -96,6 +96,17 @@ def test_an_answer_that_fits_no_line_becomes_an_error() -> None:
     assert answer["error"]["data"]["code"] == "INTERNAL"
 
 
+def test_a_path_that_is_no_text_can_be_told() -> None:
+    path = "/home/me/\udcff"
+    said = [
+        jsonrpc.result_line(1, {"rows": [{"dir": path}], "pair": ("a", path)}),
+        jsonrpc.error_line(1, Conflict(f"{path} is in the way", data={"file": path})),
+        jsonrpc.notification_line("log.end", {"why": path}),
+    ]
+    assert [b"/home/me/\xef\xbf\xbd" in line for line in said] == [True] * 3
+    assert json.loads(said[0])["result"]["pair"] == ["a", "/home/me/\ufffd"]
+
+
 def test_an_event_goes_out_with_the_bytes_of_the_log() -> None:
     raw = '{"seq":1,"time":2,"type":"x","data":{"t":"\\u00fc\u2028"},"crc":"00000000"}\n'.encode()
     line = jsonrpc.event_line("s1234567", raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +46,41 @@ def lived() -> Iterator[Home]:
 def beside_the_logs(home: Home) -> list[Path]:
     files = [path for path in home.state.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path for path in files if path.name != "log.jsonl" and path.parent.name != "attachments"]
+
+
+def strange(place: Path) -> None:
+    """What nobody expects to stand in a directory."""
+    there = os.fsencode(place)
+    (place / "s1234567").write_text("a file")
+    (place / "szzzzzzz").mkdir()
+    os.mkdir(there + b"/odd\xff\n")
+    os.symlink(there, there + b"/loop")
+    os.mkfifo(place / ".trash-s7654321")
+    os.symlink("nowhere", there + b"/.new-s7654321")
+
+
+def test_strange_things_in_every_directory_keep_nothing_from_working(lived: Home) -> None:
+    with Model() as model, Home(CONFIG.format(url=model.url)) as home:
+        shutil.copytree(lived.state, home.state, symlinks=True, dirs_exist_ok=True)
+        good = home.sessions()
+        for place in [home.state, *(path for path in home.state.rglob("*") if path.is_dir())]:
+            strange(place)
+
+        def listed() -> set[str]:
+            return {row["id"] for row in home.json("ls", "--no-autostart") if row["type"] == "session"}
+
+        assert listed() >= set(good)
+        daemon = home.start()
+        assert listed() >= set(good)
+        home.ok("status")
+        for id in good:
+            assert home.ok("followup", "-s", id, "--wait", "still there?") == "echo: still there?"
+        home.ok("fsck", good[0])
+        assert home.json("fsck", exit=7)[-1]["exit"] == 7  # the directories that hold no log
+        home.ok("followup", "--spool", "-s", "a", "--wait", "and this")
+        home.ok("daemon", "stop")
+        assert daemon.wait(30) == 0
+        assert "Traceback" not in (home.path / "stderr").read_text()
 
 
 @pytest.mark.parametrize("harm", HARM)

@@ -176,6 +176,14 @@ def test_an_unreadable_directory_is_told_and_is_not_an_empty_one(disk: MemoryDis
         assert told.value.exit_status != 0
 
 
+def test_what_has_a_name_that_is_no_text_is_no_session(tmp_path: Path) -> None:
+    store = Store(RealDisk(), tmp_path)
+    store.prepare()
+    store.create("s1", LINES, FILES)
+    os.mkdir(os.fsencode(store.sessions) + b"/odd\xff")
+    assert store.ids() == ["s1"]
+
+
 # -- marks ------------------------------------------------------------------------------------------
 
 

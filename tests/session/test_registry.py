@@ -262,6 +262,24 @@ async def test_a_session_that_cannot_be_opened_does_not_keep_the_others() -> Non
         assert (await after.registry.get(bad.id)).show()["state"] in ("damaged", "unsupported")
 
 
+async def test_a_marker_that_cannot_be_taken_away_stops_nothing(
+    autojump_clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        for id in (session.id, "s2345678"):
+            memory(world).fail("unlink", errno.EIO, path=f"active/{id}", times=-1)
+        world.store.mark("s2345678")
+        async with World(world.disk).run():
+            pass
+        for n in range(3):
+            await settled(session, (await followup(session, f"t{n}"))["message"])
+            await trio.sleep(60)
+            assert world.store.is_marked(session.id)
+        assert "s2345678" in caplog.text
+        assert session.id in caplog.text
+
+
 MISTAKES = [
     pytest.param(True, Environments, "read", id="when one is loaded"),
     pytest.param(False, listing, "view_from_log", id="when one is listed"),
