@@ -424,13 +424,14 @@ class Disk:
         self.sync_dir(path.parent)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it. Links are removed, never followed. Not durable."""
+        """Remove what is at ``path``, with all in it if it is a directory. Not durable.
+
+        Links are removed, never followed, ``path`` itself included: what it leads to is somebody else's.
+        """
+        if not self.stat(path).is_dir:
+            return self.unlink(path)
         for name in self.calls.listdir(str(path)):
-            child = path / name
-            if self.stat(child).is_dir:
-                self.remove_tree(child)
-            else:
-                self.unlink(child)
+            self.remove_tree(path / name)
         self.calls.rmdir(str(path))
 
 

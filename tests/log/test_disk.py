@@ -310,3 +310,12 @@ def test_failures_are_told_in_a_sentence_with_the_path(error: int, kind: type[Ds
     assert says in told.message
     with pytest.raises(kind, match=re.escape(says)), explained("read", "/elsewhere"):
         raise OSError(error, os.strerror(error), "/p")
+
+
+def test_removing_a_link_to_a_directory_leaves_the_directory_alone(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "kept").write_text("mine")
+    (tmp_path / "link").symlink_to("theirs")
+    RealDisk().remove_tree(tmp_path / "link")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "theirs" / "kept").read_text() == "mine"

@@ -257,3 +257,27 @@ def test_the_kernels_disk_makes_and_removes_sessions(tmp_path: Path) -> None:
     assert (store.session_dir("s1") / "env").stat().st_mode & 0o777 == 0o600
     store.delete("s1")
     assert (store.ids(), store.marked()) == ([], [])
+
+
+def test_a_link_among_the_leftovers_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "kept").write_text("not ours")
+    store = Store(RealDisk(), tmp_path / "state")
+    store.prepare()
+    for name in (".trash-s1234567", ".new-s1234567"):
+        (store.sessions / name).symlink_to(theirs)
+    store.sweep()
+    assert (theirs / "kept").read_text() == "not ours"
+    assert not os.listdir(store.sessions)
+
+
+def test_a_session_that_is_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    store = Store(RealDisk(), tmp_path / "state")
+    store.prepare()
+    store.create("s1", LINES, FILES)
+    os.rename(store.session_dir("s1"), tmp_path / "moved")
+    store.session_dir("s1").symlink_to(tmp_path / "moved")
+    store.delete("s1")
+    assert os.listdir(tmp_path / "moved")
+    assert not os.listdir(store.sessions)
