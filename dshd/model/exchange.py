@@ -43,10 +43,10 @@ from dshd.model.transport import (
 
 
 class Exchange:
-    """The ways out, by proxy (None: straight). One per daemon."""
+    """The ways out, by scheme and proxy (None: straight). One per daemon."""
 
     def __init__(self) -> None:
-        self._ways: dict[str | None, httpx.AsyncHTTPTransport] = {}
+        self._ways: dict[tuple[str, str | None], httpx.AsyncHTTPTransport] = {}
         self._proxies = getproxies()  # {scheme or "all": address}
 
     async def do(self, request: Outgoing, receiver: Receiver) -> None:
@@ -54,10 +54,10 @@ class Exchange:
 
         *Cancellation*: at any point. The connection is closed and nothing of it stays in the pool.
         """
+        built, way = self._prepared(request)
         started = False
         try:
-            built = _built(request)
-            response = await self._way(self._proxy(built.url)).handle_async_request(built)
+            response = await way.handle_async_request(built)
             try:
                 started = True
                 receiver.head(Head(response.status_code, dict(response.headers)))
@@ -70,14 +70,19 @@ class Exchange:
             raise _failure(error, request, started=started) from error
         except zlib.error as error:
             raise undecodable(request.url, error) from error
-        except (ImportError, ValueError) as error:  # an address, a proxy, or a header that can't be used
-            raise impossible(request.url, error) from error
 
     async def aclose(self) -> None:
         """Close the connections that wait. No request is under way."""
         for way in self._ways.values():
             await way.aclose()
         self._ways.clear()
+
+    def _prepared(self, request: Outgoing) -> tuple[httpx.Request, httpx.AsyncHTTPTransport]:
+        try:
+            built = _built(request)
+            return built, self._way(built.url)
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, OSError, ValueError) as error:
+            raise impossible(request.url, error) from error  # an address, a header, a proxy, certificates
 
     def _proxy(self, url: httpx.URL) -> str | None:
         """The proxy that the environment names for this address, None for straight."""
@@ -86,19 +91,23 @@ class Exchange:
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 
-    def _way(self, proxy: str | None) -> httpx.AsyncHTTPTransport:
-        if proxy not in self._ways:
-            self._ways[proxy] = _transport(proxy)
-        return self._ways[proxy]
+    def _way(self, url: httpx.URL) -> httpx.AsyncHTTPTransport:
+        proxy = self._proxy(url)
+        known = self._ways.get((url.scheme, proxy))
+        if known is None:
+            known = self._ways[url.scheme, proxy] = _transport(url.scheme == "https", proxy)
+        return known
 
 
-def _transport(proxy: str | None) -> httpx.AsyncHTTPTransport:
+def _transport(tls: bool, proxy: str | None) -> httpx.AsyncHTTPTransport:
+    """``tls``: servers are to prove who they are. Without it no certificates are read: it takes 20 ms, and
+    a model server on this machine needs none."""
     for name in ("httpx", "httpcore"):  # at lower levels they log addresses and headers, keys included
         logging.getLogger(name).setLevel(logging.WARNING)
     # No limit on connections: how many calls run at once is the driver's to say, and a pool that
     # blocks would look like a slow provider.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT, keepalive_expiry=KEEP)
-    return httpx.AsyncHTTPTransport(limits=limits, proxy=proxy)
+    return httpx.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy)
 
 
 def _built(request: Outgoing) -> httpx.Request:
