@@ -322,6 +322,13 @@ CALLS: dict[str, tuple[list[bytes | float], list[str]]] = {
         delta(one(None, arguments=ONE[:9]), tool_delta(None, arguments=ONE[9:])), ["one"],
     ),
     "all at index 0": (delta(one(), two(0)), ["one", "two"]),
+    "all at index 0, in pieces": (
+        delta(
+            one(arguments=""), tool_delta(0, arguments=ONE),
+            two(0, arguments=""), tool_delta(0, arguments=TWO),
+        ),
+        ["one", "two"],
+    ),
     "id and name empty later": (
         delta(one(arguments=ONE[:9]), tool_delta(0, id="", name="", arguments=ONE[9:])), ["one"],
     ),
