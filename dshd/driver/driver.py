@@ -38,6 +38,7 @@ from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 
+AGAIN_S = 60.0  # after a turn that could not be opened, for a reason that has no handling of its own
 TIME = NAMED["turn_time"]
 ENDS_BY_CAUSE = {"user": "aborted", "interrupt": "aborted", "client": "aborted", "shutdown": "interrupted"}
 
@@ -122,11 +123,16 @@ class Driver:
                 await trio.lowlevel.checkpoint()
         except DshError as error:
             log.warning("session %s: the driver stops: %s", self._owner.state.id, error)
+            self._start(self._again)
         finally:
             self.work = None  # a stop at once leaves it; nobody is to cancel it any more
             self.phase.on("done")
-        self.poke()
         self._owner.rested()
+
+    async def _again(self) -> None:
+        """What kept a turn from opening may have passed; if not, it costs one try a minute."""
+        await trio.sleep(AGAIN_S)
+        self.poke()
 
     async def _one_turn(self) -> None:
         opened = await self._open()

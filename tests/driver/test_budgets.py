@@ -260,7 +260,7 @@ async def test_attempts_that_failed_cost_what_they_cost() -> None:
 
 
 async def test_a_model_that_only_ever_runs_out_of_room_is_asked_once_and_counted() -> None:
-    """BUG-120: an empty answer cut for length."""
+    """An empty answer cut for length."""
     async with world().run() as w:
         session = await w.session()
         w.script = [[Usage({"input": 0, "output": 1_000_000}), Finish("max-tokens")]] * 9
