@@ -190,7 +190,8 @@ def directory(option: str | None, at: str | None = None) -> str:
         return existing_directory("-C", option)
     found = at or here()
     if found is None:
-        raise Invalid("the current directory is gone; name one with -C DIR, or a session with -s")
+        gone = "the current directory is gone or its name is no UTF-8"
+        raise Invalid(f"{gone}; name one with -C DIR, or a session with -s")
     return found
 
 

@@ -670,7 +670,8 @@ def _upwards(directory: str) -> Iterator[str]:
 
 def _of_directory(rows: Sequence[SessionRow], cwd: str | None, home: str) -> SessionRow:
     if cwd is None:
-        raise NotFound("the current directory is gone, so it has no session", hint="dshctl ls")
+        gone = "the current directory is gone or its name is no UTF-8"
+        raise NotFound(f"{gone}, so it has no session", hint="dshctl ls")
     row = session_of_directory(rows, cwd)
     if row is not None:
         return row

@@ -94,6 +94,18 @@ def test_from_a_deleted_directory_a_session_can_be_named(home: Home, tmp_path: P
     assert [run("ping"), run("ls"), run("status")] == [0, 0, 0]
 
 
+def test_a_directory_whose_name_is_no_text_is_not_called_gone_and_a_session_can_be_named(
+    home: Home, tmp_path: Path
+) -> None:
+    odd = os.fsencode(tmp_path) + b"/odd\xff"
+    os.mkdir(odd)
+    for args in (("steer", "x"), ("followup", "x"), ("run", "x")):
+        ran = home(*args, cwd=odd)
+        assert ran.code in (2, 4)
+        assert "its name is no UTF-8" in " ".join(ran.err.split())
+    assert home("followup", "-s", "many", "--no-wake", "x", cwd=odd).code == 0
+
+
 def test_a_socket_under_a_long_path_works(tmp_path: Path) -> None:
     deep = Home(tmp_path / ("x" * 60) / ("y" * 60))
     try:
