@@ -34,16 +34,15 @@ class Threads:
 
         Cancellation: none, neither while it waits for a thread nor while it runs.
         """
-        with trio.CancelScope(shield=True):
-            try:
-                self._room.acquire_nowait()
-            except trio.WouldBlock:
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.CancelScope(shield=True):
                 await self._room.acquire()
-            try:
-                result = await self._run(work)
-            finally:
-                self._room.release()
-        return result
+        try:
+            return await self._run(work)
+        finally:
+            self._room.release()
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
@@ -51,7 +50,8 @@ class Threads:
         except IndexError:  # it has just ended
             return await self._run(work)
         except OSError:  # there is no descriptor left
-            return await trio.to_thread.run_sync(work, limiter=self._spare)
+            with trio.CancelScope(shield=True):
+                return await trio.to_thread.run_sync(work, limiter=self._spare)
         return await thread.run(work)  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,11 @@ class _Thread:
     async def run(self, work: Callable[[], Any]) -> Any:
         self._work = work
         self._asked.release()
-        await trio.lowlevel.wait_readable(self._ended)
+        try:
+            await trio.lowlevel.wait_readable(self._ended)
+        except trio.Cancelled:  # noqa: ASYNC103 - the caller's next checkpoint raises it again
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.wait_readable(self._ended)
         os.eventfd_read(self._ended)
         result, error = self._result, self._error
         self._work, self._result, self._error = bool, None, None
@@ -103,6 +107,6 @@ class _Thread:
     def _do(self) -> None:
         try:
             self._result = self._work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - raised by who waits
             self._error = error
         os.eventfd_write(self._ended, 1)

@@ -18,6 +18,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
@@ -64,8 +65,9 @@ class Exchange:
                 decode = _decoder(response.headers.get("content-encoding", ""))
                 await _pump(response, decode, receiver)
             finally:
-                with trio.CancelScope(shield=True):
-                    await response.aclose()
+                if not response.is_closed:  # it is, if it was read to its end
+                    with trio.CancelScope(shield=True):
+                        await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise _failure(error, request, started=started) from error
         except zlib.error as error:
@@ -110,8 +112,11 @@ def _transport(tls: bool, proxy: str | None) -> httpx.AsyncHTTPTransport:
     return httpx.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy)
 
 
+_url = lru_cache(64)(httpx.URL)  # it never changes, and to read it costs more than a request's headers
+
+
 def _built(request: Outgoing) -> httpx.Request:
-    url = httpx.URL(request.url)
+    url = _url(request.url)
     if url.scheme not in {"http", "https"} or not url.host:
         raise httpx.UnsupportedProtocol("it is neither an http:// nor an https:// address")
     timeout = httpx.Timeout(request.idle, connect=min(request.idle, CONNECT_TIMEOUT))

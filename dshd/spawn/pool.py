@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection
 import trio
 
 from dshd import errors
+from dshd.order import InOrder
 from dshd.spawn import SpawnerHandle, kernel, tree
 from dshd.spawn.call import Call, SpawnFailed
 from dshd.spawn.protocol import MORE, NO_PROCESS, receive_supervisor
@@ -47,7 +48,7 @@ class Pool:
         self.pids = {handle.pid}
         self._waiting: deque[Call] = deque()  # the last used, and so warmest, at the right
         self._asked = 0  # for how many supervisors we wait
-        self._lock = trio.Lock()
+        self._lock = InOrder()
         self._closed = False
 
     async def take(self) -> Call:

@@ -70,6 +70,29 @@ async def test_a_cancel_waits_for_the_call_and_loses_nothing() -> None:
     assert gate.is_set()
 
 
+async def test_a_cancel_while_a_call_runs_is_heard_at_the_next_checkpoint() -> None:
+    pool, begun, gate = Threads(1), threading.Event(), threading.Event()
+    results: list[bool] = []
+
+    async def ask() -> None:
+        with trio.CancelScope() as scope:
+            scopes.append(scope)
+            results.append(await pool.run(lambda: begun.set() or gate.wait(30)))  # type: ignore[func-returns-value]
+            await trio.lowlevel.checkpoint()
+            results.append(False)
+
+    scopes: list[trio.CancelScope] = []
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            scopes[0].cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            assert results == []
+            gate.set()
+    assert results == [True]
+
+
 async def test_an_idle_thread_ends_and_a_later_call_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE_S", 0.001)
     pool = Threads(1)
