@@ -6,6 +6,8 @@
 - **But for what is deleted.** What a session spent stays spent when it is removed: its last day is written to
   ``STATE/spent.json`` before its directory goes. Of a session that is still there after a crash, its own log
   is believed. Only for a day; deletable, if nobody minds the sum.
+- **Another of the same id** (an import keeps its id, and begins with nothing spent) adds to that, and takes
+  its place in nothing: before it is there, what was spent under its id is nobody's (`part`).
 
 Blocking parts: `read` and `write`.
 """
@@ -26,6 +28,7 @@ from dshd.session.sealed import seal, unseal
 from dshd.session.spending import KEPT, QUARTER_MS, Quarters, Usage
 
 NAME: Final = "spent.json"
+NOBODY: Final = ""  # no session's id: under it is what was spent by sessions whose id another has now
 Json = dict[str, Any]
 
 
@@ -103,6 +106,18 @@ class Days:
     def delete(self, id: str) -> None:
         """It is about to be removed; what it spent stays."""
         self._deleted.add(id)
+
+    def part(self, id: str) -> bool:
+        """Another session of this id is about to come: what a deleted one spent stays, as nobody's. Whether
+        there was such a one."""
+        if id not in self._deleted:
+            return False
+        mine, nobodys = self.of(id), self.of(NOBODY)
+        sums = {q: spending.add(nobodys.get(q, {}), mine.get(q)) for q in nobodys.keys() | mine.keys()}
+        self.note(id, {})
+        self.note(NOBODY, sums)
+        self._deleted = self._deleted - {id} | {NOBODY}
+        return True
 
     def deleted(self, now: int) -> dict[str, Quarters]:
         """What is to be kept of sessions that are no more; older days are let go of."""

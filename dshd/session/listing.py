@@ -143,14 +143,26 @@ class Listing:
         self._views.pop(id)
         self._listed.discard(id)
         self._days.delete(id)
+        if self._days.of(id):
+            await self._save_spent()
+
+    async def comes(self, id: str) -> None:
+        """Another session of this id is about to be there.
+
+        Durability: that what a deleted one of the id spent isn't the new one's is on disk, if the disk takes
+        it.
+        """
+        if self._days.part(id):
+            await self._save_spent()
+
+    async def _save_spent(self) -> None:
         store = self._store
         async with self._saving:
             spent = self._days.deleted(self._now())
-            if id in spent:
-                try:
-                    await self._hops.read(lambda: days.write(store.disk, store.state, spent))
-                except OSError as error:
-                    log.warning("%s was not written: %s", days.NAME, error)
+            try:
+                await self._hops.read(lambda: days.write(store.disk, store.state, spent))
+            except OSError as error:
+                log.warning("%s was not written: %s", days.NAME, error)
 
     async def save(self) -> None:
         """Write the index, if all has been read."""

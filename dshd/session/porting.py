@@ -180,6 +180,7 @@ class Porter:
         try:
             async with self._naming.alone:
                 s = last(await self._listing.rows())
+                await self._listing.comes(made.id)
                 await self._hops.write(lambda: self._put(made, token, s))
                 self._listing.came(s.state, made.file.size)
             if s.state.active:

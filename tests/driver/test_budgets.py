@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from itertools import pairwise
 from typing import Any
@@ -567,6 +568,50 @@ async def test_what_a_session_spent_that_nobody_loads_counts(stops: str) -> None
     async with crash(w, Everything()).run() as w:
         assert not w.registry.loaded
         assert w.registry.services.days.today(w.now())["cost"] == 1.0
+
+
+async def test_what_was_spent_here_counts_once_whatever_is_removed_and_imported() -> None:
+    async with world(day_cost=100.0).run() as w:
+
+        def today() -> float:
+            return float(w.registry.services.days.today(w.now())["cost"])
+
+        async def work(session: Session, cost: float) -> None:
+            w.script = [spend(say("done"), cost)]
+            await settled(session, (await followup(session, "go on"))["message"])
+
+        session = await w.session()
+        await work(session, 2.0)
+        id, data = session.id, await exported(w, session)
+        copy = await imported(w, data, as_new=True)
+        assert today() == 2.0  # a copy has spent nothing
+        for times in (1, 2):
+            await w.registry.delete(id, True, ME)
+            assert today() == 2.0 + 0.25 * (times - 1)
+            session = await imported(w, data)
+            assert session.id == id
+            assert today() == 2.0 + 0.25 * (times - 1)
+            await work(session, 0.25)
+            assert today() == 2.0 + 0.25 * times
+        await work(copy, 1.0)
+        await quiet(w, session)
+        await quiet(w, copy)
+    for survivor in (Nothing, Everything):
+        async with crash(w, survivor()).run() as again:
+            await again.registry.views(True)
+            assert again.registry.services.days.today(again.now())["cost"] == 3.5
+
+
+async def exported(w: World, session: Session) -> bytes:
+    made, data = await w.registry.export(session.id), b""
+    while piece := await made.next():
+        data += piece
+    return data
+
+
+async def imported(w: World, data: bytes, **more: Any) -> Session:
+    params = wire.ImportParams(upload="u1", **more)
+    return await w.registry.get((await w.registry.take(io.BytesIO(data).read, params, ME))["session"])
 
 
 async def test_the_next_day_begins_at_nothing() -> None:

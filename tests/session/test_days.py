@@ -134,6 +134,26 @@ def test_what_was_deleted_is_kept_for_its_day_and_no_longer() -> None:
     assert again.deleted(now + 27 * 3_600_000) == {}
 
 
+def test_another_session_of_a_deleted_ones_id_adds_to_what_that_spent_however_often() -> None:
+    disk, state, now = MemoryDisk(), Path("/state"), ms(UTC, 2026, 11, 30, 12)
+    Store(disk, state).prepare()
+    all = Days(UTC)
+    assert not all.part("a")
+    for times in (1, 2, 3):
+        all.note("a", spent(now + times * QUARTER_MS // 2, 1.5))
+        assert all.today(now)["cost"] == 1.5 * times
+        all.delete("a")
+        assert all.part("a")
+        assert not all.part("a")
+        all.note("a", {})
+        assert all.today(now)["cost"] == 1.5 * times
+        days.write(disk, state, all.deleted(now))
+        again = Days(UTC)
+        again.restore({id: lately for id, lately in days.read(disk, state).items() if id != "a"})
+        assert again.today(now)["cost"] == 1.5 * times
+    assert all.deleted(now + 28 * 3_600_000) == {}
+
+
 def test_a_file_that_is_not_whole_counts_for_nothing() -> None:
     disk, state, now = MemoryDisk(), Path("/state"), ms(UTC, 2026, 11, 30, 12)
     Store(disk, state).prepare()
