@@ -88,9 +88,7 @@ def route_of(name: str, table: object) -> Route:
     needs one; a built-in one that was moved elsewhere does not, unless it names it again.
     """
     said = {key: value for key in SCALARS if (value := _get(table, key)) is not None}
-    base = BUILT_IN.get(name)
-    if base is None or said.get("adapter", base.adapter) != base.adapter:
-        base = Route(name, str(said.get("adapter", "openai")))
+    base = _base(name, said.get("adapter"))
     named_key = any(key in said for key in KEY_FIELDS)
     said["key_required"] = named_key or (base.key_required and "base_url" not in said)
     if "base_url" in said:
@@ -100,6 +98,17 @@ def route_of(name: str, table: object) -> Route:
     if attrs.has(type(said.get("price"))):
         said["price"] = attrs.asdict(said["price"])
     return attrs.evolve(base, **said, fallback=tuple(_get(table, "fallback") or ()))
+
+
+def _base(name: str, adapter: str | None) -> Route:
+    """The built-in route of that name, unless it is to have another adapter. The rehearsal asks no server
+    for its model, whatever its route is called."""
+    base = BUILT_IN.get(name)
+    if base is not None and adapter in (None, base.adapter):
+        return base
+    if adapter == "rehearsal":
+        return attrs.evolve(BUILT_IN["rehearsal"], name=name)
+    return Route(name, adapter or "openai")
 
 
 def _get(table: object, key: str) -> Any:

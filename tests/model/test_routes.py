@@ -49,6 +49,15 @@ async def test_the_first_built_in_route_with_a_key_is_taken(tmp_path: Path) -> N
     assert "key" in got.why
 
 
+@pytest.mark.parametrize("name", ["mine", "ollama"])
+async def test_a_rehearsal_by_another_name_needs_neither_a_model_nor_a_server(name: str) -> None:
+    routes: dict[str, object] = {name: {"adapter": "rehearsal", "script": "s"}}
+    assert await choose(name, routes=routes) == Choice(name, "--model")
+    assert await choose(default=name, routes=routes) == Choice(name, "config")
+    call = Models(routes).prepare_call(name)
+    assert (call.rehearsal, call.route, call.model, call.script) == (True, name, "rehearsal", "s")
+
+
 async def test_a_key_that_is_blank_is_none() -> None:
     with pytest.raises(NotConfigured):
         await choose(DEEPSEEK_API_KEY="  ")
