@@ -86,10 +86,11 @@ WHEN = (
     click.option("--no-wake", is_flag=True, help="Queue it and wake nobody."),
 )
 
+DIRECTORY = click.option("-C", "directory", metavar="DIR", help="As if started in DIR.")
 # Options of everything that may make a session: {option: how SETTINGS reads it}.
 SETTINGS = (
     click.option("--name", metavar="NAME", help="The session's name."),
-    click.option("-C", "directory", metavar="DIR", help="The session's directory."),
+    DIRECTORY,
     click.option("--model", metavar="ROUTE", help="The model; see dshctl models."),
     click.option("--mode", metavar="MODE", help="read-only, workspace or full."),
     click.option("--net", metavar="on|off", help="Whether commands may use the network."),
@@ -158,12 +159,13 @@ def setting(name: str, value: str | None) -> Any:
     return None if not value else wire.setting(name, value)
 
 
-def create_params(cli: Cli, given: dict[str, Any], *, implicit: bool = False, run: bool = False,
-                  at: str | None = None) -> wire.CreateParams:  # fmt: skip
+def create_params(
+    cli: Cli, given: dict[str, Any], *, implicit: bool = False, run: bool = False
+) -> wire.CreateParams:
     """A session to be made, from the session options (``given``, by option name)."""
     name = given.get("name")
     return wire.CreateParams(
-        dir=directory(given.get("directory"), at),
+        dir=directory(given.get("directory")),
         name=None if name is None else wire.check_name(name),
         implicit=implicit,
         run=run,
@@ -184,11 +186,11 @@ def environment(environ: Mapping[str, str], named: tuple[str, ...]) -> dict[str,
     return {name: text.clean(os.fsencode(value)).text for name, value in taken.items()}
 
 
-def directory(option: str | None, at: str | None = None) -> str:
-    """The session's directory: ``-C``, else the one given, else this one. Raises NotFound, Invalid."""
+def directory(option: str | None) -> str:
+    """The session's directory: ``-C``, else this one. Raises NotFound, Invalid."""
     if option is not None:
         return existing_directory("-C", option)
-    found = at or here()
+    found = here()
     if found is None:
         gone = "the current directory is gone or its name is no UTF-8"
         raise Invalid(f"{gone}; name one with -C DIR, or a session with -s")
@@ -219,15 +221,36 @@ def worktree(start: str) -> str:
 
 def to_create(cli: Cli, ref: str | None, create: bool, given: dict[str, Any]) -> wire.CreateParams | None:
     """What to make if there is no such session: for this directory always, for a name with --create."""
-    named = cli.where(ref)["session"]
-    if named in (None, "."):
-        at = here()
-        if at is None and given.get("directory") is None:
+    place = where(cli, ref, given)
+    if place["session"] in (None, "."):
+        if place["cwd"] is None:
             return None
-        return create_params(cli, given, implicit=True, at=at and worktree(at))
+        return create_params(cli, {**given, "directory": worktree(place["cwd"])}, implicit=True)
     if not create:
         return None
-    return create_params(cli, {**given, "name": named})
+    if given.get("name") not in (None, place["session"]):
+        raise Mistake(f'two names: "{place["session"]}" and "{given["name"]}"')
+    return create_params(cli, {**given, "name": place["session"]})
+
+
+def where(cli: Cli, ref: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`Cli.where`, with ``-C``: as if typed there, whatever the environment says."""
+    if given.get("directory") is None:
+        return cli.where(ref)
+    return {"session": ref or ".", "cwd": existing_directory("-C", given["directory"])}
+
+
+def settings(cli: Cli, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a session that is there already must have, of the session options given."""
+    names = ("model", "mode", "net", "ask", "patience", *BUDGETS)
+    wanted = {name: setting(name, given.get(name)) for name in names}
+    wanted["name"] = given.get("name")
+    if given.get("directory") is not None and given.get("session") not in (None, "."):
+        wanted["dir"] = existing_directory("-C", given["directory"])
+    named = [item.partition("=")[0] for item in given.get("env") or ()]
+    taken = environment(cli.out.environ, tuple(given.get("env") or ()))
+    wanted |= {f"env.{name}": taken[name] for name in named}
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said) -> wire.SendParams:
@@ -242,8 +265,9 @@ def send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said)
 
 def _send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said) -> wire.SendParams:
     return wire.SendParams(
-        **cli.where(given.get("session")),
+        **where(cli, given.get("session"), given),
         **message.fields,
+        settings=settings(cli, given),
         verb=verb,
         no_wake=bool(given.get("no_wake")),
         key=key_of(given.get("key")),

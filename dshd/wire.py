@@ -297,7 +297,9 @@ class SendParams(InSession, method="session.send"):
     """Say something: by ``verb``, or by ``queue`` and ``wake``; ``text`` or ``content``, not both.
 
     ``create`` is used when no session is found: for a reference by directory, or for a name
-    (``-s NAME --create``). ``if_turn`` is a turn number. ``as_`` lowers ``source.kind``.
+    (``-s NAME --create``). ``settings``: what one that is found must have, as in `SetParams`, and its
+    ``name``; else it is a conflict and nothing is sent. ``if_turn`` is a turn number. ``as_`` lowers
+    ``source.kind``.
 
     Time: ``at`` is Unix ms (whoever typed a clock time knows in which zone), ``in_`` and ``expires``
     are seconds from the moment at which the daemon decides. ``hold`` keeps it for a person.
@@ -334,6 +336,7 @@ class SendParams(InSession, method="session.send"):
     as_: Kind | None = None
     tied: bool = False
     create: CreateParams | None = None
+    settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def check(self) -> None:
         """What no field alone can know. Raises `Invalid`."""

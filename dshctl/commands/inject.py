@@ -20,6 +20,7 @@ from dshd.errors import NotFound
     ],
 )
 @sending.SEND
+@sending.DIRECTORY
 @click.option("--if-exists", is_flag=True, help="If there is no session, do nothing, silently; exit 0.")
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], if_exists: bool,
             **given: Any) -> int:  # fmt: skip

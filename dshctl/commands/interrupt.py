@@ -16,7 +16,9 @@ from dshd import wire
     short_help="Stop what runs and do this instead.",
     examples=["dshctl interrupt 'leave that; the build is broken, look at it first'"],
 )
-@sending.options(WORDS, SESSION, *sending.ATTACH, sending.KEY, sending.TAG, sending.AS, *sending.ENDS)
+@sending.options(
+    WORDS, SESSION, sending.DIRECTORY, *sending.ATTACH, sending.KEY, sending.TAG, sending.AS, *sending.ENDS
+)
 @click.option("--keep", is_flag=True, help="Park after it, instead of going on with the queue.")
 @click.option("--reason", metavar="T", help="Why; kept in the log.")
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], keep: bool,
@@ -24,7 +26,8 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     """Abort the turn that is running and do this next; then the rest of the queue."""
     message = sending.said(words, files, refs)
     params = wire.InterruptParams(
-        **cli.where(given["session"]), **message.fields, key=sending.key_of(given["key"]), tag=given["tag"],
+        **sending.where(cli, given["session"], given), **message.fields,
+        key=sending.key_of(given["key"]), tag=given["tag"],
         keep=keep, reason=reason, as_=given["as_"],
     )  # fmt: skip
     return sending.deliver(cli, params, given, message.replaced)

@@ -17,6 +17,7 @@ from dshctl.base import Cli, command
     ],
 )
 @sending.SEND
+@sending.DIRECTORY
 def COMMAND(
     cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], **given: Any
 ) -> int:
@@ -25,5 +26,5 @@ def COMMAND(
     If nothing runs it starts a turn.
     """
     message = sending.said(words, files, refs)
-    given["to_create"] = sending.to_create(cli, given["session"], False, {})
+    given["to_create"] = sending.to_create(cli, given["session"], False, {"directory": given["directory"]})
     return sending.deliver(cli, sending.send_params(cli, "steer", given, message), given, message.replaced)

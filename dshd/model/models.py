@@ -110,6 +110,12 @@ class Models:
             return await self._ollama(bool(explicit or self.default), client_is_terminal)
         return await self._first_of(self.routes[choice.what])
 
+    def meant(self, ref: str, model: str) -> str:
+        """What ``ref`` is in a session that has ``model``: a route without a model of its own is whichever
+        of its models was chosen for that session."""
+        route = self.routes.get(ref)
+        return model if route is not None and not route.model and model.startswith(f"{ref}/") else ref
+
     async def _ollama(self, named: bool, client_is_terminal: bool) -> Choice:
         base_url = self.routes["ollama"].base_url
         found = await ollama_with_tools(self._http, base_url)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dshd import wire
 from dshd.errors import Full, Unavailable
-from dshd.session import attachments, loading, sending
+from dshd.session import agreeing, attachments, loading, sending
 from dshd.session.attachments import Content
 from dshd.session.ledger import Ledger
 from dshd.session.live import Live
@@ -41,7 +41,7 @@ def offer(session: Live, p: wire.SendParams, peer: Peer, tell: Tell) -> bool:
     content = attachments.content_of(p.text, p.content)
     if session.state.closed or content.files:
         return False
-    said = sending.of_params(p, content.blocks, peer.source(p.as_))
+    said = _said(session, p, peer, content)
     activity, most = session.activity, _most(session)
     ledger.offer(
         lambda s: sending.decide(s, said, most),
@@ -53,7 +53,7 @@ def offer(session: Live, p: wire.SendParams, peer: Peer, tell: Tell) -> bool:
 async def send(session: Live, p: wire.SendParams, peer: Peer, content: Content | None) -> Json:
     ledger = session.guard(peer)
     content = content or await prepare(session, p)
-    said = sending.of_params(p, content.blocks, peer.source(p.as_))
+    said = _said(session, p, peer, content)
     if p.dry_run:
         return await ledger.propose(lambda s: sending.would(s, said, _most(session)))
     if p.when_full == "wait":
@@ -77,6 +77,11 @@ async def interrupt(session: Live, p: wire.InterruptParams, peer: Peer, content:
         reason=p.reason,
     )
     return await session.shelf.during(content.files, lambda: _send(session, ledger, said))
+
+
+def _said(session: Live, p: wire.SendParams, peer: Peer, content: Content) -> sending.Send:
+    settings = agreeing.meant(p.settings, session.state, session.around.services) if p.settings else {}
+    return sending.of_params(p, content.blocks, peer.source(p.as_), settings)
 
 
 def _most(session: Live) -> int:

@@ -22,7 +22,7 @@ import attrs
 
 from dshd import wire
 from dshd.errors import Conflict, DshError, Full, Invalid
-from dshd.session import inbox, retrying, views
+from dshd.session import agreeing, inbox, retrying, views
 from dshd.session.events import Block, Message, Queue, block_bytes, splice
 from dshd.session.scratch import Scratch
 from dshd.session.state import State, fingerprint, unparks
@@ -38,6 +38,7 @@ class Send:
     """A send as asked, its flags by their names in the contract. ``verb`` as asked; ``say`` is
     settled by what the session does at that instant.
 
+    ``settings``: what the session must have (see `agreeing`).
     ``at`` is Unix ms; ``in_ms`` and ``expires_ms`` count from the moment of the decision.
     """
 
@@ -62,6 +63,7 @@ class Send:
     interrupts: bool = False
     then_park: bool = False
     reason: str | None = None
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(slots=True)
@@ -72,7 +74,9 @@ class Place:
     redirected: bool
 
 
-def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[str, Any]) -> Send:
+def of_params(
+    p: wire.SendParams, content: tuple[Block, ...], source: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Send:
     """What `session.send` asks for, checked before."""
     queue, wake = p.intent()
     return Send(
@@ -94,6 +98,7 @@ def of_params(p: wire.SendParams, content: tuple[Block, ...], source: Mapping[st
         hold=p.hold,
         supersede=p.supersede,
         on_crash=p.on_crash,
+        settings=settings,
     )
 
 
@@ -213,6 +218,7 @@ def _check_open(state: State, message: Message) -> bool:
 
 
 def _check_preconditions(state: State, send: Send) -> None:
+    agreeing.check(send.settings, state)
     turn = state.turn.number if state.turn else None
     busy = f"{state.name} runs turn {turn}" if turn else f"{state.name} has work queued"
     if send.if_idle and (turn is not None or state.runnable):

@@ -323,3 +323,19 @@ async def test_settled_work_goes_on_as_usual() -> None:
         assert taken is not None
         assert taken.message is not None
         await settled(session, taken.message)
+
+
+async def test_settings_are_those_of_the_session_it_makes_and_else_must_be_the_sessions() -> None:
+    create = {"dir": "/", "name": "api", "mode": "read-only"}
+    disk = MemoryDisk()
+    server = Server(disk)
+    place = put(
+        disk,
+        to("api", "makes it", create=create, settings={"mode": "read-only"}),
+        to("api", "agrees", create=create, settings={"mode": "read-only", "name": "api"}),
+        to("api", "differs", create=create, settings={"mode": "full"}),
+    )
+    async with server.serving():
+        await take_up(server)
+        assert await texts(server, "api") == ["makes it", "agrees"]
+    assert reasons(place) == ["not sent: api has mode read-only, not full."]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +181,37 @@ def test_a_missing_file_is_named_by_its_absolute_path(
 
 def test_tied_needs_something_to_wait_for(dshctl: Dshctl) -> None:
     assert dshctl("followup", "--tied", "x").code == 2
+
+
+@pytest.mark.parametrize("verb", ["followup", "steer", "inject", "interrupt"])
+def test_a_directory_means_its_session_as_if_started_there(dshctl: Dshctl, fake: Fake, verb: str) -> None:
+    method = "session.interrupt" if verb == "interrupt" else "session.send"
+    fake.answers[method] = RECEIPT
+    below = dshctl.home / "tree" / "a"
+    below.mkdir(parents=True)
+    (dshctl.home / "tree" / ".git").mkdir()
+    dshctl(verb, "-C", str(below), "x", DSHD_SESSION="nightly")
+    sent = fake.params(method)[0]
+    assert (sent["session"], sent["cwd"]) == (".", str(below))
+    if verb in ("followup", "steer"):
+        assert sent["create"]["dir"] == str(dshctl.home / "tree")
+    assert "settings" not in sent
+
+
+def test_session_options_of_a_send_say_what_a_session_that_is_there_must_have(
+    dshctl: Dshctl, fake: Fake, tmp_path: Path
+) -> None:
+    fake.answers["session.send"] = RECEIPT
+    given = ("-C", str(tmp_path), "--name", "api", "--model", "m", "--mode", "full", "--net", "on", "--ask",
+             "deny", "--patience", "2m", "--max-cost", "2", "--max-steps", "3", "--max-time", "1h",
+             "--max-tokens", "5k", "--env", "A_TOKEN", "--env", "B=c")  # fmt: skip
+    dshctl("followup", "-s", "api", *given, "x", A_TOKEN="sesame")
+    dshctl("followup", "-s", "api", "--create", *given, "x", A_TOKEN="sesame")
+    settings = {
+        "dir": str(tmp_path), "name": "api", "model": "m", "mode": "full", "net": True, "ask": "deny",
+        "patience": 120, "max_cost": 2, "max_steps": 3, "max_time": 3600, "max_tokens": 5000,
+        "env.A_TOKEN": "sesame", "env.B": "c",
+    }  # fmt: skip
+    assert [sent["settings"] for sent in fake.params("session.send")] == [settings] * 2
+    refused = dshctl("followup", "-s", "api", "--create", "--name", "web", "x")
+    assert (refused.code, refused.err.count("two names")) == (2, 1)

@@ -99,6 +99,9 @@ class ScriptedModels:
     def adapter_name(self, ref: str) -> str:
         return "scripted"
 
+    def meant(self, ref: str, model: str) -> str:
+        return ref
+
     def rebuild(self, context: Mapping[str, Any], encoder: str, request: ModelRequest) -> bytes | None:
         call = self.prepare_call(context["route"])
         return self.adapter.encode(call, request) if encoder == self.adapter.encoder else None

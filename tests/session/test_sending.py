@@ -601,3 +601,76 @@ async def test_say_steers_what_runs_and_begins_what_does_not() -> None:
         while_idle = await session.send(wire.SendParams(verb="say", text="y"), ME)
         assert (while_running["verb"], while_idle["verb"]) == ("steer", "followup")
         await settled(session, while_idle["message"])
+
+
+# --- settings that the session must have ------------------------------------------------------------------
+
+MADE: dict[str, Any] = {
+    "name": "api", "mode": "read-only", "net": False, "max_cost": None, "max_steps": 20,
+    "patience": 90.0, "env": {"EDITOR": "vi", "MY_TOKEN": "sesame"},
+}  # fmt: skip
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"name": "api", "mode": "read-only", "net": False, "max_steps": 20, "patience": 90}, ""),
+    ({"dir": "/", "model": "scripted", "env.EDITOR": "vi", "env.MY_TOKEN": "sesame"}, ""),
+    ({"name": "web"}, "name api, not web"),
+    ({"dir": "/tmp"}, "dir /, not /tmp"),
+    ({"model": "other"}, "model scripted, not other"),
+    ({"mode": "workspace"}, "mode read-only, not workspace"),
+    ({"mode": "x", "model": ["y"]}, "mode read-only, not x, model scripted, not ['y']"),
+    ({"net": True}, "net off, not on"),
+    ({"ask": "wait"}, "ask deny, not wait"),
+    ({"patience": 0}, "patience 90s, not 0s"),
+    ({"max_steps": 10, "max_cost": 0.5}, "max-steps 20, not 10, max-cost unset, not 0.5"),
+    ({"env.EDITOR": "ed"}, "another EDITOR"),
+    ({"env.MY_TOKEN": "open"}, "another MY_TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("asked", "differs"), SETTINGS)
+async def test_a_session_that_is_there_has_the_settings_that_a_send_asks_for_or_nothing_is_sent(
+    asked: dict[str, Any], differs: str
+) -> None:
+    async with World().run() as world:
+        session = await world.session(**MADE)
+        before = world.types(session)
+        send = wire.SendParams(text="x", verb="inject", settings=asked)
+        would = await session.send(send.replace(dry_run=True), ME)
+        assert would["exit"] == (5 if differs else 0)
+        if not differs:
+            await session.send(send, ME)
+            return
+        with pytest.raises(Conflict) as refused:
+            await session.send(send, ME)
+        assert (refused.value.exit_status, refused.value.outcome) == (5, "not-written")
+        assert refused.value.message == f"not sent: api has {differs}."
+        assert "sesame" not in f"{refused.value.hint} {refused.value.data}"
+        assert world.types(session) == before
+
+
+async def test_settings_that_change_between_the_asking_and_the_step_count_as_they_are_then() -> None:
+    async with World().run() as world:
+        session = await world.session(**MADE)
+        refused: list[str] = []
+
+        async def send() -> None:
+            try:
+                await session.send(wire.SendParams(text="x", settings={"mode": "read-only"}), ME)
+            except Conflict as error:
+                refused.append(error.message)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.change, {"mode": "full"}, ME)
+            nursery.start_soon(send)
+        kinds = world.types(session)
+        sent_first = "inbox/spliced" in kinds[: kinds.index("session/changed")]
+        assert bool(refused) != sent_first
+
+
+async def test_what_the_policy_makes_of_a_mode_is_what_was_asked_for() -> None:
+    async with World().run() as world:
+        policy = attrs.evolve(world.config.policy, max_mode="workspace")
+        world.config = attrs.evolve(world.config, policy=policy)
+        session = await world.session(name="api", mode="full")
+        assert session.state.settings["mode"] == "workspace"
+        receipt = await session.send(wire.SendParams(text="x", settings={"mode": "full"}), ME)
+        assert receipt["state"] == "pending"
