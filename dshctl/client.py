@@ -10,6 +10,7 @@ for.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
 ATTEMPTS: Final = 3  # of a request that may be repeated
+HIDDEN_S: Final = 5.0  # for a daemon that lives to be reachable (again); it looks every 3 s
 _POLL_S: Final = 0.05
 
 
@@ -44,6 +46,10 @@ class OutcomeUnknown(errors.DshError):
     """The connection was lost between the request and its receipt."""
 
     code = "UNKNOWN"
+
+
+class Hidden(errors.Unreachable):
+    """A daemon lives, for it holds the state lock, and its socket is gone. None may be started."""
 
 
 class NotStarted(errors.NotConfigured):
@@ -104,12 +110,25 @@ class Client:
         return self._connection
 
     def _connect(self, start: bool) -> Connection:
-        found = self.try_connect()
+        found = self._found()
         if found is not None:
             return found
         if not start:
             raise unreachable(self.places, off=not self.options.autostart)
         return self._start(self)
+
+    def _found(self) -> Connection | None:
+        """The daemon that lives; None if none does. One that nobody can reach yet, or any more, has
+        `HIDDEN_S` to mend that: it starts, ends, or makes its socket again. Raises Hidden."""
+        end = time.monotonic() + HIDDEN_S
+        while (connection := self.try_connect()) is None and (by := holder(self.places.state)) is not None:
+            found = _elsewhere(self.places)
+            if found is not None:
+                raise found
+            if time.monotonic() > end:
+                raise hidden(self.places, by)
+            time.sleep(self.deadline.left(_POLL_S) or 0)
+        return connection
 
     def try_connect(self) -> Connection | None:
         """A greeted connection, or None where nobody listens. Raises Unreachable for one that hangs, and
@@ -328,6 +347,44 @@ def unreachable(places: paths.Places, *, off: bool) -> errors.Unreachable:
     """Nobody listens, and no daemon may be started."""
     why = ", and starting one is off" if off else ""
     return errors.Unreachable(f"no daemon at {' or '.join(places.sockets)}{why}", hint="dshctl daemon start")
+
+
+def hidden(places: paths.Places, by: Holder | None) -> Hidden:
+    """A daemon lives, and nothing of it is at its socket's path."""
+    pid = by.pid if by else None
+    who = f"dshd {pid}" if pid else "a dshd"
+    what = f"{who} runs and nobody can reach it: {_instead(places.socket)}"
+    if os.path.lexists(places.socket):
+        return Hidden(what, hint=f"ls -l {places.socket}      (out of the way, dshd is back in 3 s)")
+    end = f"kill {pid}" if pid else f"fuser -v {places.lock}"
+    return Hidden(what, hint=f"{end}             (what was acknowledged is kept)\ndshctl daemon start")
+
+
+def _instead(path: str) -> str:
+    if not os.path.lexists(path):
+        return f"its socket {path} is gone."
+    if stat.S_ISSOCK(os.lstat(path).st_mode):
+        return f"the socket at {path} is not its own."
+    return f"what is at {path} is not its socket."
+
+
+def _elsewhere(places: paths.Places) -> errors.Unreachable | None:
+    """What to say if the daemon of this state listens at another socket than the one that was named."""
+    real = os.path.realpath(places.socket_link)
+    if places.socket_link in places.sockets or not _listens(real):
+        return None
+    return errors.Unreachable(
+        f"no daemon at {' or '.join(places.sockets)}; the one of {places.state} listens at {real}.",
+        hint=f"dshctl ping --socket {real}",
+    )
+
+
+def _listens(path: str) -> bool:
+    try:
+        paths.connect(path, 1.0).close()
+    except (OSError, errors.DshError):
+        return False
+    return True
 
 
 def _hangs(path: str, by: Holder | None) -> errors.Unreachable:

@@ -29,7 +29,7 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,7 @@ from typing import Any, Final
 import trio
 
 from dshd import __version__
-from dshd.control import listener
+from dshd.control.address import Address, Lookout, inherited
 from dshd.control.calls import Room
 from dshd.control.feed import Hub
 from dshd.control.handlers.saying import deliver_spooled
@@ -48,7 +48,7 @@ from dshd.log.disk import RealDisk
 from dshd.log.lock import StateLock
 from dshd.log.store import Store
 from dshd.log.threads import Threads
-from dshd.paths import Places
+from dshd.order import InOrder
 from dshd.session.loading import Upkeep
 from dshd.session.registry import Registry
 from dshd.settings import Daemon, Setup
@@ -81,9 +81,12 @@ async def serve(setup: Setup) -> int:
     """Be the daemon, until it is told to stop; the exit status. Raises `DshError` if it can't begin."""
     _make_private(setup.places.state)
     with contextlib.closing(StateLock(Path(setup.places.state))) as lock, contextlib.ExitStack() as names:
-        sockets = [names.enter_context(listening) for listening in _listening(setup)]
+        address = _address(setup)
+        if address is not None:
+            names.callback(address.close)
+        held = [names.enter_context(inherited(setup.places, fd)) for fd in setup.manager.descriptors]
         _raise_limits()
-        return await _Life(Daemon(setup), lock, sockets).run()
+        return await _Life(Daemon(setup), lock, address, held).run()
 
 
 def _make_private(state: str) -> None:
@@ -91,37 +94,9 @@ def _make_private(state: str) -> None:
     os.chmod(state, 0o700)
 
 
-def _listening(setup: Setup) -> list[contextlib.AbstractContextManager[Any]]:
-    """The sockets, to be entered; leaving takes their names away."""
-    if setup.manager.descriptors:
-        return [_inherited(setup.places, descriptor) for descriptor in setup.manager.descriptors]
-    return [_own(setup.places)]
-
-
-@contextlib.contextmanager
-def _own(places: Places) -> Iterator[Any]:
-    path = places.socket
-    chosen = len(places.sockets) == 1 and path != places.socket_link  # by the user, wherever that is
-    sock = listener.bind(path, own_directory=not chosen)
-    made = os.stat(path, follow_symlinks=False)
-    if path != places.socket_link:
-        listener.link(places.socket_link, path)
-    try:
-        yield sock
-    finally:
-        sock.close()
-        listener.remove(path, made)
-
-
-@contextlib.contextmanager
-def _inherited(places: Places, descriptor: int) -> Iterator[Any]:
-    """The manager's: its name stays when we go, and starts us again."""
-    sock = listener.inherited(descriptor)
-    listener.link(places.socket_link, str(sock.getsockname()))
-    try:
-        yield sock
-    finally:
-        sock.close()
+def _address(setup: Setup) -> Address | None:
+    """The socket of our own, unless the manager holds ours."""
+    return None if setup.manager.descriptors else Address(setup.places)
 
 
 def _raise_limits() -> None:
@@ -150,11 +125,14 @@ async def guard(lock: StateLock) -> None:
 class _Life:
     """One run of the event loop."""
 
-    def __init__(self, daemon: Daemon, lock: StateLock, sockets: list[Any]) -> None:
+    def __init__(self, daemon: Daemon, lock: StateLock, address: Address | None, held: list[Any]) -> None:
         self._daemon = daemon
         self._lock = lock
         self._manager = daemon._setup.manager
-        self._sockets = sockets
+        self._address = address
+        self._lookout: Lookout | None = None
+        self._taking_up = InOrder()
+        self._sockets = held if address is None else [address.sock]
         self._disk = RealDisk()
         self._store = Store(self._disk, Path(daemon.places.state))
         self._spawner = Spawner(daemon._setup.handle, state_dir=Path(daemon.places.state))
@@ -226,6 +204,7 @@ class _Life:
                     self._manager.ready()
                     log.info("dshd %s is ready, process %d", __version__, os.getpid())
                     sessions.start_soon(self._begin, room)
+                    self._look_out(room, sessions, clients)
                     if self._daemon.config.daemon.idle_exit:
                         tasks.start_soon(self._exit_when_idle)
                     await self._daemon.stop_asked.wait()
@@ -242,18 +221,39 @@ class _Life:
             self._listeners.append(one)
             clients.start_soon(one.run)
 
+    def _look_out(self, room: Room, sessions: trio.Nursery, clients: trio.Nursery) -> None:
+        """See that clients find us; whatever they spooled while they couldn't is taken up."""
+        if self._address is None:
+            return
+
+        async def moved(sock: Any) -> None:
+            room.gate.close()
+            self._listeners[0].move(sock)
+            sessions.start_soon(self._take_up_again, room)
+
+        self._lookout = Lookout(self._address, moved)
+        clients.start_soon(self._lookout.run)
+
     async def _begin(self, room: Room) -> None:
         """Clear what an earlier daemon left, and go on with what it had begun, then with what was spooled."""
-        taking_up = TakingUp(
-            room.spool, room.gate, partial(deliver_spooled, room), self._registry.services.now
-        )
-        spooled = await taking_up.look()
-        state = self._store.state
-        left = await trio.to_thread.run_sync(lambda: kill_orphans(state))
-        if left:
-            log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
-        await self._registry.start()
-        await taking_up.run(spooled)
+        async with self._taking_up:
+            taking_up = self._spooled(room)
+            spooled = await taking_up.look()
+            state = self._store.state
+            left = await trio.to_thread.run_sync(lambda: kill_orphans(state))
+            if left:
+                log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
+            await self._registry.start()
+            await taking_up.run(spooled)
+
+    async def _take_up_again(self, room: Room) -> None:
+        async with self._taking_up:
+            room.gate.close()
+            taking_up = self._spooled(room)
+            await taking_up.run(await taking_up.look())
+
+    def _spooled(self, room: Room) -> TakingUp:
+        return TakingUp(room.spool, room.gate, partial(deliver_spooled, room), self._registry.services.now)
 
     async def _drain(self) -> None:
         self._manager.stopping()
@@ -269,6 +269,8 @@ class _Life:
                 if number == signal.SIGCHLD:
                     self._spawner.reap()
                 elif number == signal.SIGHUP:
+                    if self._lookout is not None:
+                        self._lookout.look_now()
                     await self._daemon.reload_quietly()
                 elif self._daemon.stop_asked.is_set():
                     log.warning("a second signal: stopping at once")

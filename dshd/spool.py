@@ -184,7 +184,7 @@ class Spool:
 
         What a writer that was killed left half written was never acknowledged, and is removed.
         """
-        if not self._names():
+        if not self.disk.exists(self.path):
             return []
         with self.locked() as alone:
             for name in self._names() if alone else ():

@@ -48,11 +48,8 @@ def _ask(cli: Cli, params: wire.FsckParams) -> list[Json]:
     if client.is_running():
         try:
             client.connection(start=False)
-        except Unreachable:
-            raise Unreachable(
-                "a daemon holds the state directory and does not answer, so nothing was checked",
-                hint="dshctl daemon restart",
-            ) from None
+        except Unreachable as error:
+            raise Unreachable(f"nothing was checked: {error.message}", hint=error.hint) from None
         return reports_of(cli.ask(params, start=False, repeat=not params.repair))
     from dshctl import offline
 

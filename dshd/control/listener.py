@@ -182,20 +182,43 @@ class Listener:
         self._most = places() if most is None else most
         self._rest = 0.0
         self._left = trio.Event()
+        self._nursery: trio.Nursery
         self.clients = 0
 
     async def run(self) -> None:
         """Accept until cancelled; then all connections have been closed."""
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self._nursery:
             while True:
                 while self.clients >= self._most + EXTRA:
                     await self._left.wait()
-                await trio.lowlevel.wait_readable(self._sock)
+                if not await self._somebody_comes():
+                    continue
                 client = self._accept()
                 if client is not None:
-                    self._admit(client, nursery)
+                    self._admit(client, self._nursery)
                 elif self._rest:
                     await trio.sleep(self._rest)
+
+    async def _somebody_comes(self) -> bool:
+        """False: the socket was closed, and another one stands in its place."""
+        sock = self._sock
+        try:
+            await trio.lowlevel.wait_readable(sock)
+        except trio.ClosedResourceError:
+            if sock is self._sock:
+                raise
+            return False
+        return True
+
+    def move(self, sock: socket.socket) -> None:
+        """Accept at this one from now on, and close the other. Who has connected there is let in; so are
+        clients as before."""
+        while (client := self._accept()) is not None:
+            self._admit(client, self._nursery)
+        old, self._sock = self._sock, sock
+        sock.setblocking(False)
+        trio.lowlevel.notify_closing(old)
+        old.close()
 
     def _accept(self) -> socket.socket | None:
         try:

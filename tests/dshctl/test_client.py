@@ -156,6 +156,65 @@ def test_a_stopped_daemon_is_3_for_what_never_starts_one_too(
         assert [dshctl(command).code for command in ("ping", "status", "fsck")] == [3, 3, 3]
 
 
+EVERY_WAY = [
+    ("ping",), ("status",), ("daemon", "stop"), ("daemon", "restart"), ("daemon", "start"),
+    ("log", "-s", "x"), ("export", "x"), ("fsck",), ("ls",), ("followup", "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", EVERY_WAY, ids=" ".join)
+def test_one_whose_socket_is_gone_is_named_and_none_is_started(
+    args: tuple[str, ...], dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HIDDEN_S", 0.1)
+    monkeypatch.setattr(autostart, "spawn", _must_not)
+    monkeypatch.setattr(autostart, "check", lambda _client: None)
+    dshctl.socket.unlink()
+    ran = dshctl(*args, DSHD_AUTOSTART="1")
+    assert ran.code == 3
+    words = " ".join(ran.err.split())
+    assert f"dshd 4121 runs and nobody can reach it: its socket {dshctl.socket} is gone." in words
+    assert "kill 4121 " in ran.err
+
+
+def test_one_that_makes_its_socket_again_is_waited_for(
+    dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = dshctl.socket.rename(dshctl.socket.with_name("hidden"))
+    naps = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            hidden.rename(dshctl.socket)
+
+    monkeypatch.setattr("dshctl.client.time.sleep", nap)
+    assert dshctl("ping").code == 0
+    assert len(naps) == 3
+
+
+def test_what_stands_in_the_place_of_its_socket_is_told(
+    dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HIDDEN_S", 0.1)
+    dshctl.socket.unlink()
+    dshctl.socket.write_text("precious")
+    ran = dshctl("ping")
+    assert ran.code == 3
+    assert f"what is at {dshctl.socket} is not its socket." in " ".join(ran.err.split())
+    assert f"ls -l {dshctl.socket}" in ran.err
+
+
+def test_another_socket_than_that_of_the_daemon_is_told_at_once(dshctl: Dshctl, fake: Fake) -> None:
+    link = dshctl.state / "run" / "dshd.sock"
+    link.parent.mkdir()
+    link.symlink_to(dshctl.socket)
+    ran = dshctl("followup", "--spool", "x", "--socket", "/nonexistent/sock")
+    assert ran.code == 3
+    assert f"listens at {dshctl.socket}." in " ".join(ran.err.split())
+    assert not (dshctl.state / "spool").exists() or not list((dshctl.state / "spool").iterdir())
+
+
 def test_another_version_is_told_on_stderr(dshctl: Dshctl, fake: Fake) -> None:
     fake.hello["version"] = "9.9"
     fake.answers["session.send"] = RECEIPT

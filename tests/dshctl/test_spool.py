@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dshctl import client
 from dshd import spool
 from dshd.log.disk import RealDisk
 from dshd.spool import Spool
@@ -78,12 +80,26 @@ def test_with_a_daemon_it_is_an_ordinary_send(dshctl: Dshctl, fake: Fake) -> Non
     assert kept(dshctl) == []
 
 
-def test_a_daemon_that_holds_the_lock_and_does_not_answer_is_no_reason_to_keep_it(
-    dshctl: Dshctl, fake: Fake
+def test_a_daemon_that_takes_the_connection_and_does_not_answer_is_no_reason_to_keep_it(
+    dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch, fake: Fake
 ) -> None:
+    monkeypatch.setattr(client, "HELLO_S", 0.2)
     dshctl.socket.unlink()
-    assert dshctl("followup", "--spool", "x").code == 3
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(dshctl.socket))
+        silent.listen()
+        assert dshctl("followup", "--spool", "x").code == 3
     assert kept(dshctl) == []
+
+
+def test_with_a_daemon_that_nobody_can_reach_it_is_kept(
+    dshctl: Dshctl, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HIDDEN_S", 0.1)
+    dshctl.socket.unlink()
+    ran = dshctl("followup", "--spool", "--json", "x")
+    assert (ran.code, ran.last["state"]) == (0, "spooled"), ran
+    assert [one.id for one in kept(dshctl)] == [ran.last["message"]]
 
 
 def test_a_daemon_that_can_not_be_started_is_as_good_as_none(dshctl: Dshctl) -> None:

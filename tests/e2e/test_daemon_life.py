@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, alive, eventually, running, texts
 from tests.e2e.model import Model, bash, script
@@ -197,3 +201,35 @@ def test_many_clients_that_start_at_once_start_one_daemon(home: Home, model: Mod
     assert [code for _, code in results] == [0] * 8, results
     assert len(home.log(type="inbox/spliced")) == 8
     assert len([said for (_, said), _ in results if "started dshd" in said]) == 1
+
+
+@pytest.mark.parametrize("gone", ["socket", "directory"])
+def test_a_daemon_whose_socket_is_removed_makes_it_again(home: Home, gone: str) -> None:
+    daemon = home.start()
+    home.ok("new", "--name", "api")
+    if gone == "socket":
+        home.socket.unlink()
+    else:
+        shutil.rmtree(home.socket.parent)
+    assert f"pid {daemon.pid}" in home.ok("daemon", "status")  # who comes meanwhile waits a little
+    assert stat.S_IMODE(home.socket.lstat().st_mode) == 0o600
+    assert stat.S_IMODE(home.socket.parent.stat().st_mode) == 0o700
+    assert end(daemon, signal.SIGTERM) == 0
+    assert not home.socket.exists()
+
+
+def test_what_was_kept_for_a_daemon_that_nobody_reached_is_taken_up_as_soon_as_it_is_back(
+    home: Home, model: Model
+) -> None:
+    daemon = home.start()
+    home.ok("new", "--name", "api")
+    home.socket.unlink()
+    home.socket.write_text("precious")
+    kept = home.ok("followup", "--spool", "-s", "api", "hello")
+    assert kept.startswith("spool:")
+    assert f"dshd {daemon.pid} runs" in home.ctl("ping").stderr
+    home.socket.unlink()
+    daemon.send_signal(signal.SIGHUP)
+    home.ok("wait", kept)
+    assert texts(home.said()) == ["hello"]
+    assert end(daemon, signal.SIGTERM) == 0
