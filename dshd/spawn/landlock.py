@@ -7,6 +7,9 @@ with everything below, which makes it the weaker second:
 - inside a directory that can be written nothing can be excepted (so hooks are put back afterwards);
 - what is hidden is hidden by allowing everything around it, as it was when the command started;
 - the network is cut for TCP from ABI 4 on; the rest, and all of it before that, `seccomp` does;
+- signals stay inside from ABI 6 on, and so does ptrace, with all that needs its right (the memory of others,
+  their descriptors); limits and priorities of other processes `seccomp` keeps;
+- what is known of a file beside its contents (mode, owner, times, attributes) is not its business at all;
 - sockets with a path can be connected to wherever they are, the daemon's too (which then knows that it is
   talking to a tool, and lets it do little).
 
@@ -56,8 +59,8 @@ def restrict(rules: dict[str, Any]) -> None:
     kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
     _call(RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
-    if not rules["net"] and seccomp.works():
-        seccomp.cut_network()
+    if seccomp.works():
+        seccomp.restrict(bool(rules["net"]))
 
 
 def _ruleset(version: int, every: int, net: bool) -> tuple[ctypes.Array[ctypes.c_char], int]:

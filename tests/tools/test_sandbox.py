@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -359,6 +360,67 @@ async def test_sockets_that_stay_on_the_machine_work_without_net(confined: ToolC
     if confined.sandbox == "landlock":
         assert "made" not in output.text
         assert "io_uring -1" in output.text
+
+
+OTHERS = """
+import ctypes, os, resource, struct
+libc = ctypes.CDLL(None, use_errno=True)
+other = {pid}
+number = dict(x86_64=(251, 144), aarch64=(30, 119))[os.uname().machine]
+zero = ctypes.create_string_buffer(8)
+piece = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(zero), 8), 16)
+tries = dict(
+    limit=lambda: resource.prlimit(other, resource.RLIMIT_NOFILE, (5, 20)),
+    nice=lambda: os.setpriority(os.PRIO_PROCESS, other, 10),
+    idle=lambda: libc.syscall(number[1], other, 5, zero),
+    io=lambda: libc.syscall(number[0], 1, other, 3 << 13),
+    memory=lambda: libc.process_vm_readv(other, piece, 1, piece, 1, 0),
+    trace=lambda: libc.ptrace(16, other, 0, 0),
+    signal=lambda: os.kill(other, 0),
+)
+for name, attempt in tries.items():
+    try:
+        result = attempt()
+    except OSError:
+        result = -1
+    print(name, "kept" if result == -1 else "REACHED")
+"""
+
+
+@pytest.mark.parametrize("net", [False, True])
+async def test_a_command_changes_nothing_about_a_process_outside(
+    confined: ToolContext, spawner: Spawner, net: bool
+) -> None:
+    ctx = attrs.evolve(confined, net=net)
+    if ctx.sandbox == "landlock" and landlock.abi() < landlock.SCOPE_ABI:
+        pytest.skip("signals go outside with this kernel's Landlock")
+    (ctx.dir / "try.py").write_text(OTHERS.format(pid=spawner.pid))
+    output = await sh(ctx, "python3 try.py")
+    assert output.text.count("kept") == 7, output.text
+    assert "REACHED" not in output.text
+    assert resource.prlimit(spawner.pid, resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert os.getpriority(os.PRIO_PROCESS, spawner.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+OWN = """
+ulimit -n 99 && ulimit -n && nice -n 5 nice && ionice -c 3 ionice && chrt --idle 0 chrt -p 0
+taskset -c 0 true && echo pinned
+python3 -c "
+import os, resource, threading
+resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE); print('asked')
+thread = threading.Thread(target=lambda: os.sched_setaffinity(threading.get_native_id(), {0}))
+thread.start(); thread.join(); os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); print('scheduled')
+"
+"""
+
+
+async def test_a_command_sets_its_own_limits_and_priorities(confined: ToolContext) -> None:
+    output = await sh(confined, OWN)
+    lines = output.text.splitlines()
+    assert lines[:3] == ["99", "5", "idle"]
+    assert "SCHED_IDLE" in lines[3]
+    assert {"pinned", "asked", "scheduled"} <= set(lines), output.text
+    assert "Traceback" not in output.text
 
 
 async def test_a_failure_for_want_of_network_says_how_to_get_it(bubble: ToolContext) -> None:
