@@ -9,7 +9,8 @@ How a daemon went away says whether to start another one. One that was stopped r
 somebody wanted it gone, so we only wait for its return. One that died left a socket that refuses:
 then it is started again, if that isn't turned off.
 
-Ctrl-C on a terminal says that the work goes on and how to see it; a second one within 3 s aborts.
+Ctrl-C on a terminal says that the work goes on and how to see it; a second one within 3 s aborts. So for
+what this command sent itself: one that only watches (`dshctl wait`) ends, and touches nothing.
 """
 
 from __future__ import annotations
@@ -306,20 +307,24 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
         is_whole=shown.is_whole if shown else lambda answer: True,
     )  # fmt: skip
     try:
-        (result,) = patient(cli, watch.run, receipt, tied=tied)["results"]
+        (result,) = patient(cli, watch.run, receipt, tied=tied, sent=True)["results"]
     finally:
         if shown:
             shown.done()
     return show_result(cli, result)
 
 
-def patient(cli: Cli, wait: Callable[[], Json], receipt: Json, *, tied: bool = False) -> Json:
-    """Wait; Ctrl-C and `--timeout` end the waiting, not the work."""
+def patient(
+    cli: Cli, wait: Callable[[], Json], receipt: Json, *, tied: bool = False, sent: bool = False
+) -> Json:
+    """Wait; Ctrl-C and `--timeout` end the waiting, not the work. ``sent``: by this command."""
     try:
         return wait()
     except TimedOut:
         raise TimedOut(_goes_on(cli, receipt, tied), hint=_see(receipt)) from None
     except KeyboardInterrupt:
+        if not sent:
+            raise
         return _interrupted(cli, wait, receipt, tied)
 
 
@@ -334,9 +339,11 @@ def _see(receipt: Json) -> str:
 
 def _interrupted(cli: Cli, wait: Callable[[], Json], receipt: Json, tied: bool) -> Json:
     """The first Ctrl-C: say that it goes on. The second: abort, and wait for that end."""
+    name = sentences.name_of(receipt)
+    if tied:
+        cli.out.say(f"\ndshctl: {name} is aborted, for it was --tied to this command.")
     if tied or not cli.terminal:
         raise KeyboardInterrupt
-    name = sentences.name_of(receipt)
     try:
         cli.out.say(
             f"\ndshctl: {name} goes on. Ctrl-C again within 3 s aborts it. To see it: {_see(receipt)}"

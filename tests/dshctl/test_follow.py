@@ -429,6 +429,30 @@ def test_one_ctrl_c_leaves_the_work_alone(dshctl: Dshctl, fake: Fake) -> None:
     assert not fake.params("session.abort")
 
 
+@pytest.mark.parametrize("args", [("-s", "api"), ("s4h8w2c1.17",)])
+def test_who_only_watches_stops_watching_at_the_first_ctrl_c_and_aborts_nothing(
+    dshctl: Dshctl, fake: Fake, args: tuple[str, ...]
+) -> None:
+    fake.answers["session.wait"] = Hang()
+    terminal = Terminal(dshctl, "wait", *args)
+    _waits(fake)
+    began = time.monotonic()
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    assert time.monotonic() - began < 2
+    assert "aborts" not in terminal.text
+    assert not fake.params("session.abort")
+
+
+def test_ctrl_c_says_that_tied_work_is_aborted(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers |= {"session.send": RECEIPT, "session.wait": Hang()}
+    terminal = Terminal(dshctl, "followup", "--wait", "--tied", "x")
+    _waits(fake)
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    assert "api is aborted, for it was --tied to this command." in terminal.text
+
+
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_away_from_a_terminal_a_signal_ends_the_client_at_once(
     dshctl: Dshctl, fake: Fake, sig: int, code: int
