@@ -49,14 +49,24 @@ def lines(session: Json, now: int) -> Iterator[str]:
 
 def state(session: Json, now: int) -> str:
     """``running: turn 12, step 4, 41 min: bash make test; 2 queued``."""
-    word = state_of(session)
-    if session.get("parked"):
-        word = sentences.parked(session, now)
+    word = _state_word(session, now)
     doing = sentences.doing(session, now) if session.get("phase") not in (None, "idle") else ""
     queued = sum((session.get("pending") or {}).values())
     return "; ".join(
         part for part in (f"{word}: {doing}" if doing else word, f"{queued} queued" if queued else "") if part
     )
+
+
+def _state_word(session: Json, now: int) -> str:
+    """``parked since 03:12 (...)``; of one with nothing that waits only why it was: ``idle (abort)``."""
+    word, park = state_of(session), session.get("parked")
+    if not park or word == "closed":
+        return word
+    if word == "parked":
+        return sentences.parked(session, now)
+    if word == "idle":
+        return f"idle ({sentences.park_reason(park)})"
+    return f"{word}, the queue {sentences.parked(session, now)}"
 
 
 def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:

@@ -80,14 +80,15 @@ def _in_state(sessions: list[Json], *states: str) -> list[Json]:
 def short_line(status: Json) -> str:
     """``dshd 1 run 1 wait 1! 1p``; nothing when all is idle."""
     sessions = sessions_of(status)
-    needs = [s for s in needing(sessions) if s.get("state") != "parked"]
+    needs = needing(sessions)
+    parked = [session for session in needs if session["needs"][0].get("kind") == "parked"]
     parts = [
         f"{len(found)}{mark}"
         for found, mark in (
             (_in_state(sessions, "running"), " run"),
             (_in_state(sessions, "waiting"), " wait"),
-            (needs, "!"),
-            (_in_state(sessions, "parked"), "p"),
+            ([session for session in needs if session not in parked], "!"),
+            (parked, "p"),
         )
         if found
     ]

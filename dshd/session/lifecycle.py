@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dshd.errors import Conflict
-from dshd.session import queueing
+from dshd.session import parking, queueing
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
 from dshd.session.turns import Abort, requested
@@ -56,9 +56,12 @@ def reopen(s: Scratch, by: By) -> None:
 
 
 def run_is_over(state: State) -> bool:
-    """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet."""
-    over = state.last_turn > 0 and state.turn is None and not state.pending and state.again is None
-    return over and bool(state.settings.get("run")) and not state.closed
+    """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet. One that
+    was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
+    if state.closed or state.turn is not None or not state.settings.get("run"):
+        return False
+    over = state.last_turn > 0 and not state.pending and state.again is None
+    return over and not parking.is_cut_off(state)
 
 
 def close_run(s: Scratch) -> None:

@@ -15,7 +15,7 @@ import attrs
 
 from dshd import budgets
 from dshd.errors import DshError
-from dshd.session import spending
+from dshd.session import parking, spending
 from dshd.session.events import QUEUES
 from dshd.session.receipts import Receipt
 from dshd.session.state import State
@@ -159,7 +159,7 @@ def session_state(state: State, activity: Activity, broken: str | None = None) -
         ("closed", state.closed and activity.phase == "idle"),
         ("waiting", activity.waits is not None),
         ("running", activity.phase != "idle"),
-        ("parked", state.parked is not None),
+        ("parked", parking.waits_for_person(state)),
     )
     return next((word for word, holds in facts if holds), "idle")
 
@@ -221,11 +221,7 @@ def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
 def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
     if broken is not None:
         return [{"kind": broken, "id": None}]
-    if state.parked is None:
-        return []
-    cut_off = state.parked.by == "budget"  # work was, though nothing else may wait
-    waiting = state.pending - len(state.queues["held"])
-    return [{"kind": "parked", "id": None}] if waiting or cut_off else []
+    return [{"kind": "parked", "id": None}] if parking.waits_for_person(state) else []
 
 
 def newest_answer(state: State, n: int) -> EndedTurn | None:

@@ -126,6 +126,31 @@ async def test_a_turn_that_would_spend_beyond_its_cost_ends_budget_and_parks_the
         assert len(w.requests) == 2
 
 
+@pytest.mark.parametrize("then", ["raised", "woken", "retried", "closed", "another"])
+async def test_a_run_that_a_budget_stopped_stays_in_sight_until_somebody_deals_with_it(then: str) -> None:
+    async with world(turn_cost=2.0).run() as w:
+        w.script = [works(), works(), *[works()] * (then == "retried"), say("done")]
+        session = await w.session(run=True, text="work")
+        with trio.fail_after(20):
+            await session.wait_idle()
+        view = session.show()
+        assert (view["state"], view["needs"]) == ("parked", [{"kind": "parked", "id": None}])
+        (listed,) = await w.registry.views(False)
+        assert listed == view
+        if then == "raised":
+            await wake(session, cost=2)
+        elif then == "woken":
+            await session.wake(wire.WakeParams(), ME)
+        elif then == "retried":
+            await session.retry(wire.RetryParams(), ME)
+        elif then == "another":
+            await followup(session, "only say it")
+        else:
+            await session.close(False, ME)
+        await until(session, lambda: session.state.closed)
+        assert session.show()["needs"] == []
+
+
 async def test_a_turn_that_owes_nothing_more_has_completed_whatever_it_cost() -> None:
     async with world(turn_cost=2.0).run() as w:
         session = await w.session()

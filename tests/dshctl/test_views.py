@@ -139,6 +139,22 @@ def test_status_in_a_word_when_all_is_well(dshctl: Dshctl, fake: Fake) -> None:
     assert dshctl("status", "--check").code == 0
 
 
+def test_status_and_its_short_form_count_the_same_sessions(dshctl: Dshctl, fake: Fake) -> None:
+    retried = {**API, "name": "retried", "parked": NIGHTLY["parked"], "needs": NIGHTLY["needs"]}
+    failed = session("failed", "idle", parked={**NIGHTLY["parked"], "count": 0})
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [NIGHTLY, retried, failed, DOCS]}
+    needs = dshctl("status").out.partition("needs you\n")[2].splitlines()
+    assert [line.split()[0] for line in needs] == ["nightly", "retried", "docs", "1"]
+    assert dshctl("status", "--short").out == "dshd 1 run 1! 2p\n"
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [failed]}
+    assert dshctl("status", "--short").out == ""
+    assert dshctl("status", "--check").code == 0
+    fake.answers["session.show"] = failed
+    assert "  idle (a turn ended in an error: bad key)\n" in dshctl("show").out
+    fake.answers["session.show"] = retried
+    assert "  running, the queue parked since 03:12 (" in dshctl("show").out
+
+
 def test_status_short_and_check(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["daemon.status"] = STATUS
     assert dshctl("status", "--short").out == "dshd 1 run 1 wait 1! 1p\n"

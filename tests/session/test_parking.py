@@ -127,6 +127,22 @@ async def test_parked(how: Any) -> None:
         check_memory(session, world.events(session))
 
 
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("how", PARKS, ids=lambda how: how.__name__)
+async def test_what_is_listed_as_parked_is_what_waits_for_a_person(how: Any, waits: bool) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await how(world, session)
+        await rest(session)
+        if waits:
+            await followup(session, "waits", no_wake=True)
+        parked = session.state.parked
+        needed = parked is not None and waits
+        view = session.show()
+        assert [need["kind"] for need in view["needs"]] == ["parked"] * needed
+        assert view["state"] == ("parked" if needed else "idle")
+
+
 @pytest.mark.parametrize("how", [by_abort, by_error, by_interrupt_keep], ids=lambda how: how.__name__)
 async def test_parked_survives_a_restart_and_is_shown(how: Any) -> None:
     async with World().run() as world:
@@ -486,7 +502,8 @@ async def crash_in_a_turn(world: World, session: Session) -> World:
     return after
 
 
-async def test_three_openings_that_find_an_open_turn_park_the_session() -> None:
+@pytest.mark.parametrize("messages", [3, 5])  # nothing waits behind the third; something does
+async def test_three_openings_that_find_an_open_turn_park_the_session(messages: int) -> None:
     world, id = World(), ""
     for n in range(4):
         async with world.run():
@@ -495,11 +512,12 @@ async def test_three_openings_that_find_an_open_turn_park_the_session() -> None:
             if n == 3:
                 assert session.state.parked is not None
                 assert session.state.parked.by == "crash-loop"
+                assert (session.show()["state"], len(session.show()["needs"])) == ("parked", 1)
                 assert session.activity.phase == "idle"
                 break
             if n == 0:
                 world.script = [call("gate")]
-                for m in range(5):
+                for m in range(messages):
                     await followup(session, f"work {m}")
             world = await crash_in_a_turn(world, session)
 
