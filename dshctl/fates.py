@@ -66,8 +66,12 @@ def _would_wait(got: Json) -> str:
         return f"would be {_held({**got, 'message': 'MESSAGE'})}"
     if got.get("position") is None:
         return "would wait."
-    queue = str(got.get("queue")).replace("-", " ")
-    return f"would wait, {ordinal(got['position'])} for the {queue}."
+    return f"would wait, {_place(got)}."
+
+
+def _place(got: Json) -> str:
+    """``2nd for the next turn``"""
+    return f"{ordinal(got.get('position') or 1)} for the {str(got.get('queue')).replace('-', ' ')}"
 
 
 _WOULD: Final = {
@@ -112,18 +116,15 @@ def _stops(got: Json) -> str:
     return f"stops turn {got.get('turn')} and runs next{behind}{then}."
 
 
-def _wakes(got: Json) -> bool:
-    return got.get("verb") != "inject" and got.get("wake", True) is not False
-
-
-# The first that holds. `queue` is where the message is, `phase` what the driver did at that moment.
+# The first that holds. `queue` is where the message is, `phase` what the driver did at that moment, `wake`
+# whether it was sent so; True if nothing is known of that.
 _FATES: Final[tuple[tuple[Any, Any], ...]] = (
     (lambda got: got.get("retried"), lambda got: f"tried again, as turn {got.get('turn')}."),
     (lambda got: got.get("duplicate"), _duplicate),
     (lambda got: got.get("spooled"), lambda got: "kept until the daemon is back."),
     (lambda got: got.get("queue") == "held", _held),
     (
-        lambda got: got.get("redirected") and got.get("turn"),
+        lambda got: got.get("redirected") and _running(got) and got.get("turn"),
         lambda got: f"turn {got['turn']} is being aborted, so it will be the next turn.",
     ),
     (
@@ -134,13 +135,17 @@ _FATES: Final[tuple[tuple[Any, Any], ...]] = (
     (lambda got: got.get("queue") == "next-step" and _running(got), _joins),
     (lambda got: _running(got), _next_turn),
     (
+        lambda got: got.get("verb") == "inject",
+        lambda got: "rides along with the next turn; nothing is woken.",
+    ),
+    (lambda got: got.get("wake") is False, lambda got: f"waits, {_place(got)}; nothing is woken."),
+    (
         lambda got: got.get("phase") == "maintenance",
         lambda got: f"{ordinal(got.get('position') or 1)} in the queue; it starts after maintenance.",
     ),
     (
-        lambda got: got.get("verb") == "inject",
-        lambda got: "rides along with the next turn; nothing is woken.",
+        lambda got: got.get("queue") == "next-turn" and (got.get("position") or 1) > 1,
+        lambda got: f"{ordinal(got['position'])} in the queue.",
     ),
-    (lambda got: not _wakes(got), lambda got: "kept; nothing is woken."),
     (lambda got: True, _starts),
 )

@@ -300,9 +300,8 @@ def complete(receipt: dict[str, Any], replaced: int) -> dict[str, Any]:
     return {"type": "receipt", **receipt, "replaced": (receipt.get("replaced") or 0) + replaced}
 
 
-def announce(cli: Cli, receipt: dict[str, Any], *, keep: bool | None = None) -> None:
-    """The sentence for a terminal, and what everybody must hear: a new session, replaced bytes. ``keep``:
-    it was an interrupt, with or without that flag."""
+def announce(cli: Cli, receipt: dict[str, Any], params: wire.SendParams | wire.InterruptParams) -> None:
+    """The sentence for a terminal, and what everybody must hear: a new session, replaced bytes."""
     out = cli.out
     if receipt.get("created"):
         where = f" for {short(receipt['dir'])}" if receipt.get("dir") else ""
@@ -314,7 +313,11 @@ def announce(cli: Cli, receipt: dict[str, Any], *, keep: bool | None = None) -> 
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
         out.say(f"dshctl: {warning(receipt['warning'])}")
-    out.tell(fates.receipt(receipt if keep is None else {**receipt, "verb": "interrupt", "keep": keep}))
+    if isinstance(params, wire.InterruptParams):
+        asked = {"verb": "interrupt", "keep": params.keep}
+    else:
+        asked = {"wake": params.intent()[1]}
+    out.tell(fates.receipt({**receipt, **asked}))
 
 
 def say_model(cli: Cli, session: str) -> None:
@@ -357,7 +360,7 @@ def deliver(
     if given.get("dry_run"):
         return _dry_run(cli, params, bool(waits))
     receipt = complete(_sent_or_spooled(cli, params, given), replaced)
-    announce(cli, receipt, keep=params.keep if isinstance(params, wire.InterruptParams) else None)
+    announce(cli, receipt, params)
     cli.out.item(receipt, hold=not waits)
     if not waits:
         if not cli.out.quiet:

@@ -385,6 +385,60 @@ def test_receipts_in_a_sentence(changes: Json, sentence: str) -> None:
     assert fates.receipt({**RECEIPT, **changes}) == sentence
 
 
+PARKED: Json = {"by": "abort", "count": 2}
+NEXT_TURN: Json = {"queue": "next-turn"}
+IDLE: Json = {"phase": "idle", "turn": None}
+STARTING: Json = {"phase": "idle", "turn": 13}  # the turn that it opens
+
+
+@pytest.mark.parametrize(
+    ("verb", "wake", "state", "fate"),
+    [
+        ("followup", True, {**STARTING}, "starts now (turn 13)."),
+        ("followup", True, {**IDLE, "position": 3}, "3rd in the queue."),
+        ("followup", True, {"position": 2}, "2nd in the queue; turn 12 runs."),
+        ("followup", True, {**STARTING, "released": 1},
+         "starts now; then the 1 message that had been parked."),
+        ("followup", True, {"redirected": True}, "turn 12 is being aborted, so it will be the next turn."),
+        ("followup", True, {"phase": "maintenance"}, "1st in the queue; it starts after maintenance."),
+        ("followup", False, {**IDLE}, "waits, 1st for the next turn; nothing is woken."),
+        ("followup", False, {**IDLE, "position": 2}, "waits, 2nd for the next turn; nothing is woken."),
+        ("followup", False, {}, "1st in the queue; turn 12 runs."),
+        ("followup", False, {"phase": "maintenance"}, "waits, 1st for the next turn; nothing is woken."),
+        ("followup", False, {**IDLE, "parked": PARKED},
+         "kept, but api is parked (abort); it waits for dshctl wake."),
+        ("followup", True, {**IDLE, "queue": "held"}, "held until you release it: dshctl wake s4h8w2c1.17"),
+        ("followup", False, {"queue": "held"}, "held until you release it: dshctl wake s4h8w2c1.17"),
+        ("followup", False, {**IDLE, "duplicate": True}, "same key as s4h8w2c1.17, which is pending."),
+        ("followup", False, {**IDLE, "spooled": True}, "kept until the daemon is back."),
+        ("followup", True, {"duplicate": True, "retried": True, "turn": 13}, "tried again, as turn 13."),
+        ("steer", True, {}, "joins turn 12 at its next step, after bash make test."),
+        ("steer", True, {**STARTING}, "starts now (turn 13)."),
+        ("steer", True, {**IDLE, "position": 2}, "starts now."),  # with what waits before it
+        ("steer", True, {**STARTING, **NEXT_TURN, "redirected": True, "released": 2},
+         "starts now; then the 2 messages that had been parked."),
+        ("steer", False, {**IDLE}, "waits, 1st for the next step; nothing is woken."),
+        ("inject", False, {**IDLE}, "rides along with the next turn; nothing is woken."),
+        ("inject", False, {"phase": "maintenance"}, "rides along with the next turn; nothing is woken."),
+        ("inject", False, {"waits_for": None}, "joins turn 12 at its next step."),
+        ("inject", False, {**IDLE, "parked": PARKED},
+         "kept, but api is parked (abort); it waits for dshctl wake."),
+    ],
+)  # fmt: skip
+def test_the_fate_of_a_send_by_how_it_was_sent_and_what_the_session_did(
+    verb: str, wake: bool, state: Json, fate: str
+) -> None:
+    queue = "next-turn" if verb == "followup" else "next-step"
+    got = {**RECEIPT, "verb": verb, "queue": queue, **state, "wake": wake}
+    assert fates.receipt(got) == f"{verb:<9} -> api, {fate}"
+
+
+def test_a_send_that_wakes_nobody_says_so(dshctl: Dshctl, fake: Fake) -> None:
+    fake.answers["session.send"] = {**RECEIPT, "verb": "followup", **NEXT_TURN, **IDLE}
+    assert "waits, 1st for the next turn" in dshctl("followup", "--no-wake", "x", tty=True).err
+    assert "starts now" in dshctl("followup", "x", tty=True).err
+
+
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
