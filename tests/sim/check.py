@@ -95,7 +95,7 @@ def _firm(life: Life, id: str, lines: list[bytes], loaded: bool) -> None:
     """What followers were told as durable is still so; they go on from what the file says."""
     past = life.past
     told, firm = past.told.setdefault(id, []), past.firm.get(id, 0)
-    if lines[:firm] != told[:firm]:
+    if not past.keeps(id, lines):
         life.find(f"{id}: {firm} lines were told as durable, and the log says otherwise")
     if loaded:
         _durable(life, id)

@@ -8,10 +8,13 @@ import time
 import attrs
 import pytest
 
+from dshd.log.codec import Event, encode
+from dshd.log.memory import MemoryDisk
 from tests.sim import bugs
 from tests.sim.plan import Action, Plan, make
 from tests.sim.play import play
 from tests.sim.shrink import shrink
+from tests.sim.world import STATE, Life, Past
 
 SECONDS = float(os.environ.get("DSHD_SIM_SECONDS", "20"))
 START = int(os.environ.get("DSHD_SIM_START", "0"))
@@ -70,6 +73,37 @@ def test_every_history_keeps_every_promise() -> None:
         seed += 1
     print(f"{histories} histories")
     assert seed > START
+
+
+def line(seq: int, type: str, boot: int) -> bytes:
+    return encode(Event(seq, boot, type, {}))
+
+
+HEADER, DURABLE = line(0, "session/header", 1), line(1, "turn/start", 1)
+CHUNK, RETRY = line(2, "assistant/chunk", 1), line(3, "llm/retry", 1)
+OPENED, ENDED = line(2, "session/opened", 2), line(3, "turn/end", 2)  # by a life that died before it told
+
+
+@pytest.mark.parametrize(
+    ("there", "wrong"),
+    [
+        ([HEADER, DURABLE, CHUNK, RETRY], False),
+        ([HEADER, DURABLE, OPENED, ENDED], False),
+        ([HEADER, line(1, "turn/start", 2), OPENED, ENDED], True),
+        ([HEADER], True),
+    ],
+    ids=["all stayed", "a power cut took what was told soon", "a durable line is another", "one is missing"],
+)
+def test_what_was_told_as_durable_must_stay_and_nothing_else(there: list[bytes], wrong: bool) -> None:
+    past, disk = Past(), MemoryDisk()
+    disk.create_dir_synced(STATE / "sessions" / "s")
+    Life(make(0), past, disk, 0, 1)._on_lines("s", 0, [HEADER, DURABLE, CHUNK, RETRY])
+    new = line(len(there), "session/opened", 3)
+    later = Life(make(0), past, disk, 0, 3)
+    disk.write_synced(later.store.log_path("s"), b"".join((*there, new)))
+    later._on_lines("s", len(there), [new])
+    assert bool(past.finds) == wrong
+    assert past.told["s"] == [*there, new]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -80,6 +80,12 @@ class Past:
     def count(self, what: str) -> None:
         self.counts[what] += 1
 
+    def keeps(self, id: str, lines: list[bytes]) -> bool:
+        """Whether a log of these lines has all that followers were told as durable. Of the rest a power cut
+        takes what it likes, and a life that told nobody may have written other lines in its place."""
+        firm = self.firm.get(id, 0)
+        return lines[:firm] == self.told.get(id, [])[:firm]
+
     def copy(self) -> Past:
         """Of what the world knows; finds, counts and branches are the copy's own."""
         own = {name: value.copy() for name in _KNOWN if (value := getattr(self, name))}
@@ -292,7 +298,7 @@ class Life:
         if self.dead:
             return
         told = self.past.told.setdefault(id, [])
-        if first != len(told):
+        if id not in self.followed or first != len(told):
             self._catch_up(id, first)
         self.followed.add(id)
         self._signal(lines)
@@ -316,7 +322,7 @@ class Life:
         told, lines = self.past.told[id], log_lines(self.disk, self.store.log_path(id))
         if id in self.followed:
             self.find(f"{id}: told from seq {first} on, after {len(told)} lines")
-        if first < self.past.firm.get(id, 0) or lines[: min(first, len(told))] != told[:first]:
+        if first < self.past.firm.get(id, 0) or not self.past.keeps(id, lines):
             self.find(f"{id}: told from seq {first} on, and a follower holds other lines as durable")
         told[:] = lines[:first]
 
