@@ -260,6 +260,23 @@ async def test_a_line_that_was_replaced_since_leads_back_before_the_opening_that
     assert await log.hub.start(S, at(log, 3), None) == (4, sum(map(len, log.lines[:4])))
 
 
+async def test_one_who_missed_several_crashes_asks_its_way_back_to_the_last_line_that_stayed() -> None:
+    log = Log()
+    log.add(4)
+    seen = [at(log, seq) for seq in range(4)] + [Position(seq=seq, crc="00000000") for seq in range(4, 9)]
+    for boot in ("2", "3"):
+        log.add(1, type="session/opened", boot=boot)
+        log.add(2)
+    place, gone_back = seen[-1], []
+    while place.seq > 3:
+        with pytest.raises(Conflict) as caught:
+            await log.hub.start(S, place, None)
+        gone_back.append(caught.value.data["reset_to"])
+        place = seen[gone_back[-1]]
+    assert gone_back == [6, 3]
+    assert (await log.hub.start(S, place, None))[0] == 4
+
+
 async def test_a_log_that_is_not_there_is_not_an_empty_one() -> None:
     log = Log()
     with pytest.raises(NotFound):
