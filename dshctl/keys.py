@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dshd.errors import Invalid
+from dshd.wire import MAX_LABEL
 
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _FORMATS: Final = {"date": "%Y-%m-%d", "hour": "%Y-%m-%dT%H", "minute": "%Y-%m-%dT%H:%M"}
@@ -39,4 +40,6 @@ def expand(key: str, now: float | None = None, boot: Callable[[], str] = boot_id
     expanded = _PLACE.sub(fill, key)
     if not expanded.strip():
         raise Invalid("--key: the key is empty")
+    if len(expanded) > MAX_LABEL:
+        raise Invalid(f"--key: a key has 1 to {MAX_LABEL} characters, not {len(expanded)}")
     return expanded

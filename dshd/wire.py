@@ -36,6 +36,7 @@ MAX_LINE: Final = 16 * 1024 * 1024  # bytes in one line, its newline included, i
 MAX_TEXT: Final = 8 * 1024 * 1024  # bytes of UTF-8 in one message
 MAX_INLINE: Final = 1024 * 1024  # bytes of text that a request holds; more goes by `attachment.put`
 MAX_PIECE: Final = 512 * 1024  # characters in one piece of it
+MAX_LABEL: Final = 256  # characters in a key, a tag and the like, which every line about them repeats
 GONE: Final = "the client that it was tied to is gone"  # the reason of an abort that ``tied`` asked for
 
 Queue = Literal["next-turn", "next-step", "held"]
@@ -132,6 +133,9 @@ class Params:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.to_json().items())})"
 
+    def check(self) -> None:
+        """What a field's type doesn't say. Raises `Invalid`."""
+
     def replace(self: T, **changes: Any) -> T:
         """A copy with these fields changed."""
         return type(self)(**{**self.__dict__, **changes})
@@ -139,6 +143,28 @@ class Params:
     def to_json(self) -> dict[str, Any]:
         """What goes on the wire: the fields that differ from their defaults, by their wire names."""
         return {wire_name(k): _plain(v) for k, v in self.__dict__.items() if v != self.fields[k]}
+
+
+def check_labels(**labels: str | None) -> None:
+    """Raises `Invalid` for one that is empty or too long."""
+    for name, text in labels.items():
+        if text is not None and not 0 < len(text) <= MAX_LABEL:
+            raise Invalid(
+                f"a {name} has 1 to {MAX_LABEL} characters, not {len(text)} @ $.{name}", outcome="not-written"
+            )
+
+
+def check_variables(env: Mapping[str, str]) -> None:
+    """Raises `Invalid` for what no process can have in its environment."""
+    for name, value in env.items():
+        if not is_variable(name, value):
+            why = "has a =" if "=" in name else "or its value has a NUL" if name else "is empty"
+            raise Invalid(f"{name!r} can't be a variable: its name {why} @ $.env", outcome="not-written")
+
+
+def is_variable(name: str, value: str) -> bool:
+    """Whether a process can have it in its environment."""
+    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 REQUIRED: Final[Any] = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
@@ -188,6 +214,9 @@ class HelloParams(Params, method="daemon.hello"):
     mode: Literal["read", "write"] = "write"
     tty: str | None = None
 
+    def check(self) -> None:
+        check_labels(client=self.client, tty=self.tty)
+
 
 class StatusParams(Params, method="daemon.status"):
     pass
@@ -234,6 +263,10 @@ class CreateParams(Params, method="session.create"):
     retry: bool = False
     tied: bool = False
     as_: Kind | None = None
+
+    def check(self) -> None:
+        check_labels(key=self.key)
+        check_variables(self.env)
 
 
 class ListParams(Params, method="session.list"):
@@ -292,6 +325,9 @@ class ImportParams(Params, method="session.import"):
     repair: bool = False
     env: dict[str, str] = {}  # noqa: RUF012 - never changed
 
+    def check(self) -> None:
+        check_variables(self.env)
+
 
 class SendParams(InSession, method="session.send"):
     """Say something: by ``verb``, or by ``queue`` and ``wake``; ``text`` or ``content``, not both.
@@ -339,7 +375,9 @@ class SendParams(InSession, method="session.send"):
     settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def check(self) -> None:
-        """What no field alone can know. Raises `Invalid`."""
+        check_labels(key=self.key, tag=self.tag)
+        if self.create is not None:
+            self.create.check()
         later = self.at is not None or self.in_ is not None
         for holds, sentence, field in (
             (self.queue == "held", "a message is not sent to held; hold it", "queue"),
@@ -371,6 +409,9 @@ class InterruptParams(InSession, method="session.interrupt"):
     keep: bool = False
     reason: str | None = None
     as_: Kind | None = None
+
+    def check(self) -> None:
+        check_labels(key=self.key, tag=self.tag)
 
 
 class AbortParams(InSession, method="session.abort"):
@@ -867,6 +908,7 @@ _BOOLS: Final = {"on": True, "yes": True, "true": True, "off": False, "no": Fals
 def setting(name: str, text: str) -> Any:
     """The value of ``NAME=TEXT`` for `SetParams.values`. Raises `Invalid`."""
     if name.startswith("env.") and len(name) > len("env."):
+        check_variables({name[4:]: text})
         return text
     name = setting_name(name)
     if name not in SETTINGS:

@@ -500,6 +500,8 @@ def _waits(method: Method, params: Params) -> bool:
 
 def _checked(params: dict[str, Any], kind: type[Params]) -> Params:
     try:
-        return structure(params, kind)
+        found = structure(params, kind)
     except Wrong as wrong:
         raise Invalid(f"{wrong.what} @ $.{dotted(wrong.path)}", outcome="not-written") from None
+    found.check()
+    return found

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from dshd import paths
+from dshd import paths, wire
 from dshd.log.store import Store
 from dshd.session.state import State
 
@@ -42,7 +42,7 @@ def _secrets(data: bytes) -> dict[str, str]:
 
 def _passes(name: str, value: object) -> bool:
     """Whether a process can have it."""
-    return bool(name) and isinstance(value, str) and "=" not in name and "\0" not in name + value
+    return isinstance(value, str) and wire.is_variable(name, value)
 
 
 class Environments:

@@ -25,7 +25,7 @@ from dshd.errors import Conflict, DshError, Full, Invalid
 from dshd.session import agreeing, inbox, retrying, views
 from dshd.session.events import Block, Message, Queue, block_bytes, splice
 from dshd.session.scratch import Scratch
-from dshd.session.state import State, fingerprint, unparks
+from dshd.session.state import Keyed, State, fingerprint, unparks
 
 MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
 MAX_LATE_MS: Final = 60_000  # a due time may have passed on the way here, not long before
@@ -188,7 +188,7 @@ def _by_key(s: Scratch, message: Message, retry: bool) -> dict[str, Any] | None:
         return None
     if keyed.fingerprint != fingerprint(message):
         raise Conflict(
-            f'key "{message.key}" was used for another text ({keyed.message}).',
+            f'key "{message.key}" was used {_differently(state, keyed, message)} ({keyed.message}).',
             hint=f"dshctl message {keyed.message}",
             outcome="not-written",
             data={"message": keyed.message},
@@ -198,6 +198,25 @@ def _by_key(s: Scratch, message: Message, retry: bool) -> dict[str, Any] | None:
     again = retrying.decide(s, keyed.message, message.source)
     return views.receipt(s.state, keyed.message, turn=again.turn, duplicate=True, retried=True,
                          reopened=again.reopened)  # fmt: skip
+
+
+def _differently(state: State, keyed: Keyed, message: Message) -> str:
+    """In what the message of that key is another one: its words are known by their fingerprint alone."""
+    first = state.receipts[keyed.message].message
+    verb: dict[str, Any] = {"verb": first.verb, "asked": first.asked}
+    verb_word, tag_words = f"with another verb, {first.asked or first.verb}", _tagged(first.tag)
+    for alike, words in (
+        (verb, verb_word),
+        ({"tag": first.tag}, tag_words),
+        ({**verb, "tag": first.tag}, f"{verb_word}, and {tag_words}"),
+    ):
+        if fingerprint(attrs.evolve(message, **alike)) == keyed.fingerprint:
+            return words
+    return "for another text"
+
+
+def _tagged(tag: str | None) -> str:
+    return "without a tag" if tag is None else f'with another tag, "{tag}"'
 
 
 def _failed(state: State, id: str) -> bool:

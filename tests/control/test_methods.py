@@ -327,3 +327,50 @@ async def test_a_deleted_session_ends_whoever_follows_it() -> None:
         assert event["params"]["reason"] == "deleted"
         with contextlib.suppress(EOFError):
             assert (await client.call("session.list"))["sessions"] == []
+
+
+@pytest.mark.parametrize("label", ["", "x" * 257])
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("session.send", "key"), ("session.send", "tag"), ("session.interrupt", "key"),
+        ("session.interrupt", "tag"), ("session.create", "key"),
+    ],
+)  # fmt: skip
+async def test_a_label_that_is_empty_or_would_swell_every_line_about_it_is_refused(
+    method: str, name: str, label: str
+) -> None:
+    async with Server().serving() as server:
+        client = await server.client()
+        await server.named("api")
+        where = {"dir": "/"} if method == "session.create" else {"session": "api"}
+        with pytest.raises(Refused, match=f"a {name} has 1 to 256 characters, not {len(label)} @") as caught:
+            await client.call(method, **where, text="x", **{name: label})
+        assert caught.value.error["data"]["code"] == "INVALID"
+        assert await client.call(method, **where, text="x", **{name: "x" * 256})
+
+
+async def test_who_says_hello_has_a_name_of_bounded_length() -> None:
+    async with Server().serving() as server:
+        client = server.connect()
+        with pytest.raises(Refused, match="a client has 1 to 256 characters"):
+            await client.call("daemon.hello", protocol=1, client="x" * 257)
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "x\0")])
+async def test_what_no_process_can_have_is_no_variable_of_a_session(name: str, value: str) -> None:
+    async with Server().serving() as server:
+        client = await server.client()
+        env = {name: value}
+        for method, params in (
+            ("session.create", {"dir": "/", "env": env}),
+            ("session.send", {"session": "/", "text": "x", "create": {"dir": "/", "env": env}}),
+            ("session.import", {"upload": "u", "env": env}),
+        ):
+            with pytest.raises(Refused, match="can't be a variable") as caught:
+                await client.call(method, **params)
+            assert caught.value.error["data"]["code"] == "INVALID"
+        assert (await client.call("session.list", all=True))["sessions"] == []
+        await server.named("api")
+        with pytest.raises(Refused, match=r"can't be a variable|no setting"):
+            await client.call("session.set", session="api", values={f"env.{name}": value})

@@ -674,3 +674,22 @@ async def test_what_the_policy_makes_of_a_mode_is_what_was_asked_for() -> None:
         assert session.state.settings["mode"] == "workspace"
         receipt = await session.send(wire.SendParams(text="x", settings={"mode": "full"}), ME)
         assert receipt["state"] == "pending"
+
+
+@pytest.mark.parametrize(("first", "again", "says"), [
+    ({}, {"verb": "steer"}, "was used with another verb, followup (s"),
+    ({"verb": "steer"}, {}, "was used with another verb, steer (s"),
+    ({}, {"tag": "t"}, "was used without a tag (s"),
+    ({"tag": "one"}, {"tag": "two"}, 'was used with another tag, "one" (s'),
+    ({"tag": "one"}, {"verb": "inject"}, 'with another verb, followup, and with another tag, "one" (s'),
+    ({}, {"text": "other"}, "was used for another text (s"),
+    ({}, {"text": "other", "tag": "t"}, "was used for another text (s"),
+])  # fmt: skip
+async def test_a_key_that_was_used_otherwise_says_in_what(first: Any, again: Any, says: str) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        words = {"verb": "followup", "text": "words", "key": "k"}
+        await session.send(wire.SendParams(**{**words, **first}), ME)
+        with pytest.raises(Conflict) as caught:
+            await session.send(wire.SendParams(**{**words, **again}), ME)
+        assert says in caught.value.message

@@ -29,7 +29,6 @@ def offer(call: Call, tell: Tell) -> bool:
     session = call.registry.at_hand(ref)
     if session is None:
         return False
-    params.check()
     call.rights.check_session(session.id)
     return session.offer(params, call.peer, tell)
 
@@ -44,7 +43,6 @@ async def send(call: Call) -> Json:
     params: wire.SendParams = call.params
     async with call.link.in_order:
         await call.room.gate.passed()
-        params.check()
         try:
             session, created = await _destination(call, params)
         except NotFound as missing:

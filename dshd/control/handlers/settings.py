@@ -46,6 +46,8 @@ def _check(call: Call, name: str, value: Any) -> None:
         raise wire.no_setting(name)
     if not _KINDS[kind](value):
         raise Invalid(f"expected {kind}, got {value!r} @ $.values.{name}")
+    if kind == "variable":
+        wire.check_variables({name[4:]: value})
     if name == "mode" and call.registry.services.config().within_policy(value) != value:
         raise Denied(f"the policy allows no mode above {call.registry.services.config().policy.max_mode}.")
 
