@@ -17,7 +17,7 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, DshError, NotFound
+from dshd.errors import Conflict, Damaged, DshError, NotFound
 from dshd.log.reader import read_header
 from dshd.log.store import Store
 from dshd.log.there import told
@@ -110,18 +110,12 @@ class Porter:
         Raises `Conflict` (the id is taken, and not ``as_new``), `Damaged` (and not ``repair``), `Invalid`,
         `Unsupported`. Durability: on return it is on disk, and parked.
         """
-        disk, now = self._store.disk, self._services.now()
         async with self._begun() as token:
-            made: Made = await self._hops.read(
-                lambda: transfer.arrive(
-                    disk, read, self._store.begin(token), new_id=token if p.as_new else None,
-                    mend=p.repair, now=now,
-                )
-            )  # fmt: skip
+            made = await self._arrived(read, p, token)
             turn, was = made.state.turn, made.state.name
 
             def last(rows: list[wire.SessionRow]) -> Scratch:
-                self._refuse_taken(made, rows)
+                self._refuse_taken(made, rows, p.repair)
                 changes = self._changes(made, rows, p.env)
                 around, now = self._loader.around, self._services.now()
                 return transfer.import_batch(
@@ -138,11 +132,30 @@ class Porter:
             "mode": state.settings.get("mode"), "repaired": made.repaired, "lost": made.lost,
         }  # fmt: skip
 
-    def _refuse_taken(self, made: Made, rows: list[wire.SessionRow]) -> None:
+    async def _arrived(self, read: Read, p: wire.ImportParams, token: str) -> Made:
+        """What came, on disk. Of a damaged one the error names all that it takes to import it: under a new
+        id, too, if there is one of its id."""
+        disk, now, new_id = self._store.disk, self._services.now(), token if p.as_new else None
+        try:
+            return await self._hops.read(
+                lambda: transfer.arrive(
+                    disk, read, self._store.begin(token), new_id=new_id, mend=p.repair, now=now
+                )
+            )
+        except Damaged as damaged:
+            if "id" in damaged.data:
+                taken = any(row.id == damaged.data["id"] for row in await self._listing.rows())
+                damaged.hint = transfer.again(as_new=p.as_new or taken, repair=True)
+            raise
+
+    def _refuse_taken(self, made: Made, rows: list[wire.SessionRow], repair: bool) -> None:
         taken = next((row for row in rows if row.id == made.id), None)
         if taken is not None:
-            raise Conflict(f"not imported: there is a session {made.id} already ({taken.name or taken.id}).",
-                           hint="dshctl import --as-new FILE", outcome="not-written")  # fmt: skip
+            raise Conflict(
+                f"not imported: there is a session {made.id} already ({taken.name or taken.id}).",
+                hint=transfer.again(as_new=True, repair=repair),
+                outcome="not-written",
+            )
 
     def _changes(self, made: Made, rows: list[wire.SessionRow], env: Mapping[str, str]) -> Json:
         """Settings that are others here."""

@@ -72,6 +72,12 @@ class Made:
         self.file.close()
 
 
+def again(*, as_new: bool = False, repair: bool = False) -> str:
+    """The command that imports it."""
+    options = (" --as-new" if as_new else "") + (" --repair" if repair else "")
+    return f"dshctl import{options} FILE"
+
+
 # --- imports -------------------------------------------------------------------------------------
 
 
@@ -136,7 +142,7 @@ def _why_not(found: Loaded, id: str) -> DshError:
         return Unsupported(f"not imported: {opened.unsupported}.", outcome="not-written")
     if opened.damage:
         return Damaged(f"not imported: session {name} in it is {opened.damage.sentence()}.",
-                       hint="dshctl import --repair FILE", outcome="not-written")  # fmt: skip
+                       hint=again(repair=True), outcome="not-written", data={"id": id})  # fmt: skip
     assert found.broken is not None
     return _senseless(found.broken.error.message)
 

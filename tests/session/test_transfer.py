@@ -437,6 +437,13 @@ async def test_a_damaged_session_is_exported_and_imported_only_with_its_repair()
         assert came.state.parked is not None
         check_memory(came, elsewhere.events(came)) if not came.state.gap else None
         assert "log.damaged-5" in elsewhere.disk.listdir(elsewhere.store.session_dir(id))
+        # Its id is taken now: whatever is tried first, the hint is what works.
+        for flags, code in (({}, 7), ({"as_new": True}, 7), ({"repair": True}, 5)):
+            with pytest.raises(DshError) as refused_too:
+                await take(elsewhere, data, **flags)
+            assert refused_too.value.exit_status == code
+            assert refused_too.value.hint == "dshctl import --as-new --repair FILE"
+        assert (await take(elsewhere, data, as_new=True, repair=True))["repaired"]
 
 
 async def test_a_torn_tail_in_an_export_is_set_aside() -> None:
