@@ -282,6 +282,7 @@ def _context(run: Run) -> ToolContext:
     return ToolContext(
         session=run.state.id,
         name=run.state.name,
+        change="dshctl set" if settings.get("implicit") else f"dshctl set {run.state.name}",
         dir=_path(str(settings.get("dir") or "/")),
         spill_dir=spill,
         env=services.environment(run.state),

@@ -123,7 +123,7 @@ class Bash:
         finally:
             with trio.move_on_after(SWEEP_LIMIT, shield=True):
                 undone = await afterwards(plan, ctx.spill_dir)
-        return result(done, limit, plan, undone)
+        return result(done, limit, plan, undone, ctx.change)
 
 
 def confine(command: str, ctx: ToolContext, found: sandbox.Found) -> Plan:
@@ -187,12 +187,14 @@ def spill_name() -> str:
     return f"bash-{digits}.out"
 
 
-def result(done: Completed, limit: float, plan: Plan, undone: Sequence[Path] = ()) -> ToolOutput:
+def result(
+    done: Completed, limit: float, plan: Plan, undone: Sequence[Path] = (), change: str = "dshctl set"
+) -> ToolOutput:
     """The output and how it ended, in words."""
     text = shown(done)
     if plan.kind == "bubblewrap" and done.returncode == 1 and text.startswith("bwrap: "):
         return failure(f"the sandbox could not be set up: {text.strip()}", "SANDBOX")
-    notes = [ending(done, limit), *remarks(done, text, plan)]
+    notes = [ending(done, limit), *remarks(done, text, plan, change)]
     notes += [f"{path} is protected here, so what the command did to it was undone" for path in undone]
     body = text if text.endswith("\n") or not text else text + "\n"
     failed = done.timed_out or done.signal is not None or done.returncode is None
@@ -253,7 +255,7 @@ def brief(done: Completed) -> str:
     return f"exit {done.returncode}" if done.returncode is not None else f"signal {done.signal}"
 
 
-def remarks(done: Completed, text: str, plan: Plan) -> list[str]:
+def remarks(done: Completed, text: str, plan: Plan, change: str) -> list[str]:
     """What else the model should know."""
     notes = []
     if "\ufffd" in text:
@@ -264,7 +266,7 @@ def remarks(done: Completed, text: str, plan: Plan) -> list[str]:
         words = "process was" if done.left == 1 else "processes were"
         notes.append(f"{done.left} background {words} ended with the command")
     if done.returncode != 0:
-        notes += forbidden(text, plan)
+        notes += forbidden(text, plan, change)
     if done.survivors:
         notes.append(survivors(done.survivors).strip())
     return notes
@@ -286,28 +288,30 @@ NETWORK_WORDS = (
     "failed to lookup address",
     "dial tcp",
 )
+# As words: FileNotFoundError, of a socket in a directory, has nothing to do with ENOTFOUND.
+NETWORK = re.compile(rf"(?<![a-z0-9_])(?:{'|'.join(NETWORK_WORDS)})(?![a-z0-9_])")
 
 
-def forbidden(text: str, plan: Plan) -> list[str]:
+def forbidden(text: str, plan: Plan, change: str) -> list[str]:
     """What of a failed command's output looks like the sandbox's doing, and what a person can do."""
     lower = text.lower()
     notes = []
-    if not plan.net and any(words in lower for words in NETWORK_WORDS):
-        notes.append("network is off here: dshctl set net=on")
+    if not plan.net and NETWORK.search(lower):
+        notes.append(f"network is off here: {change} net=on")
     if plan.places is not None and "read-only file system" in lower:
-        notes.append(where_to_write(plan.places, lower))
+        notes.append(where_to_write(plan.places, lower, change))
     elif plan.kind == "landlock" and "permission denied" in lower:
         notes.append(f"only {plan.places and plan.places.dir} and $TMPDIR can be written here")
     elif plan.places is not None and ".git/config" in lower and "resource busy" in lower:
-        notes.append("git's settings and hooks can't be changed here: dshctl set mode=full")
+        notes.append(f"git's settings and hooks can't be changed here: {change} mode=full")
     return notes
 
 
-def where_to_write(places: sandbox.Places, lower: str) -> str:
+def where_to_write(places: sandbox.Places, lower: str, change: str) -> str:
     guarded = places.guarded.protected if places.guarded is not None else ()
     if any(str(path).lower() in lower or path.name.lower() in lower for path in guarded):
         return "git's settings and hooks, keys and start-up files can't be changed here"
-    return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: dshctl set mode="
+    return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: {change} mode="
 
 
 def survivors(pids: list[int]) -> str:

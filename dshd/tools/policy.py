@@ -63,7 +63,7 @@ def decide(subject: Subject, ctx: ToolContext) -> Verdict:
     """Allow, ask or deny one call."""
     if subject.tool in WRITERS and ctx.mode == "read-only":
         return Verdict(
-            "deny", "this session is read-only. A person can change that: dshctl set mode=workspace"
+            "deny", f"this session is read-only. A person can change that: {ctx.change} mode=workspace"
         )
     verdict = _by_rules(subject, ctx.rules, _by_mode(subject, ctx))
     if verdict.action == "deny" or subject.path is None:

@@ -46,7 +46,8 @@ class ToolContext:
     ``dir`` is absolute. ``mode`` is ``read-only``, ``workspace`` or ``full``. ``hidden`` are places no
     tool may read (state, socket, keys), ``readable`` exceptions inside them (spill files, attachments),
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
-    ``keep`` takes the output of a call that is being cancelled, if it has something to say beyond that.
+    ``change`` is how a person changes its settings. ``keep`` takes the output of a call that is being
+    cancelled, if it has something to say beyond that.
     """
 
     session: str
@@ -66,6 +67,7 @@ class ToolContext:
     bash_max: float = 600.0
     sandbox: str = "auto"
     home: Path | None = None
+    change: str = "dshctl set"
     keep: Callable[[ToolOutput], None] | None = None
 
 

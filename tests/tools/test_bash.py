@@ -132,6 +132,24 @@ def test_a_network_failure_says_that_the_network_is_off_only_if_it_is(said: str)
     assert "network is off" not in bash.result(done(said.encode()), 9, CUT).text
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "    s.connect('/run/x.sock')\nFileNotFoundError: [Errno 2] No such file or directory",
+        "ModuleNotFoundError: No module named 'yaml'",
+        "AttributeError: mygetaddrinfos",
+    ],
+)
+def test_what_only_contains_such_a_word_has_another_reason(said: str) -> None:
+    assert "network is off" not in bash.result(done(said.encode(), returncode=1), 9, CUT).text
+
+
+def test_what_a_person_can_change_is_said_of_the_session_it_is() -> None:
+    for said, pair in (("getaddrinfo ENOTFOUND", "net=on"), ("x: Read-only file system", "mode=")):
+        failed = done(said.encode(), returncode=1)
+        assert f"dshctl set api {pair}" in bash.result(failed, 9, CUT, change="dshctl set api").text
+
+
 def test_a_sandbox_that_fails_is_not_taken_for_the_command() -> None:
     output = bash.result(done(b"bwrap: Can't mkdir /x: Permission denied\n", returncode=1), 9, CUT)
     assert (output.error, output.text) == (
