@@ -128,7 +128,7 @@ class Bash:
 
 def confine(command: str, ctx: ToolContext, found: sandbox.Found) -> Plan:
     """How to confine the command. Blocks; raises Refused."""
-    places = sandbox.look(ctx, command, environ=ctx.env, uid=os.getuid(), found=found)
+    places = sandbox.look(ctx, command, environ=os.environ, found=found)
     return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found)
 
 

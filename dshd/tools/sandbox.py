@@ -4,7 +4,8 @@ The rules; on one place the later holds, and what is said of a place inside anot
 
 1. everything can be read, nothing written; /dev is minimal, /proc shows only the command's own tree;
 2. ``/tmp`` is the session's own (one directory for all its calls), never the machine's;
-3. sockets that give away the whole machine (the user's bus, container daemons) are not there;
+3. sockets that give away the whole machine (the user's bus, container daemons) are not there: ``/run`` is
+   empty but for a few things (`sockets`);
 4. in ``workspace``, the session's directory can be written; in ``read-only`` it can't;
 5. *protected* places in it stay read-only: git's hooks and settings, keys, start-up files (`places`);
 6. *hidden* places (dshd's state, socket and keys) are empty;
@@ -34,6 +35,7 @@ import attrs
 
 from dshd.spawn import landlock, seccomp
 from dshd.spawn.client import Spawner, SpawnFailed
+from dshd.tools import sockets
 from dshd.tools.guarded import Guarded, entries, existing, guard, is_folder
 from dshd.tools.places import inside
 from dshd.tools.tool import ToolContext
@@ -97,14 +99,17 @@ def capabilities() -> tuple[str, ...]:
 class Places:
     """The disk's share in a plan; all paths absolute and resolved, all exist but those in ``absent``.
 
-    ``around`` is everything but the hidden places (for Landlock), ``guarded`` what is never writable,
-    ``agent`` the ssh agent's socket.
+    ``runtime`` is emptied but for ``shown`` (places, and where they lead to if they are links), ``cut_off``
+    wholly. ``around`` is everything but the hidden places (for Landlock), ``guarded`` what is never
+    writable, ``agent`` the ssh agent's socket.
     """
 
     dir: Path
     tmp: Path
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    runtime: tuple[Path, ...] = ()
+    shown: tuple[tuple[Path, str | None], ...] = ()
     cut_off: tuple[Path, ...] = ()
     repository: Path | None = None
     around: tuple[Path, ...] = ()
@@ -113,22 +118,17 @@ class Places:
     folders: frozenset[Path] = frozenset()  # which of hidden and cut_off are directories
 
 
-MACHINE_SOCKETS = tuple(map(Path, (
-    "/run/docker.sock", "/run/containerd", "/run/podman", "/run/crio", "/run/libvirt", "/run/lxd.socket",
-    "/var/lib/lxd/unix.socket", "/var/snap/lxd/common/lxd/unix.socket", "/run/systemd/private",
-)))  # fmt: skip
-
-
-def look(ctx: ToolContext, command: str, *, environ: Mapping[str, str], uid: int, found: Found) -> Places:
-    """Look at the disk. Blocks; makes the session's private /tmp."""
+def look(ctx: ToolContext, command: str, *, environ: Mapping[str, str], found: Found) -> Places:
+    """Look at the disk. Blocks; makes the session's private /tmp. ``environ`` is the daemon's."""
     tmp = ctx.spill_dir / "tmp"
     if not is_folder(tmp):
         tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
     dir = (existing([ctx.dir]) or (ctx.dir,))[0]
     hidden = existing(ctx.hidden)
-    cut_off = existing([Path(f"/run/user/{uid}"), *MACHINE_SOCKETS])
+    cut_off = existing(sockets.cut_off(ctx.home, dir, (ctx.env, environ)))
+    runtime = existing(sockets.RUNTIME)
     git = dir / ".git"
-    agent = existing([Path(environ["SSH_AUTH_SOCK"])]) if ctx.net and environ.get("SSH_AUTH_SOCK") else ()
+    agent = existing([Path(ctx.env["SSH_AUTH_SOCK"])]) if ctx.net and ctx.env.get("SSH_AUTH_SOCK") else ()
     weak = by_landlock(ctx.sandbox, found)
     copies = ctx.spill_dir / "kept" if weak else None
     return Places(
@@ -136,9 +136,11 @@ def look(ctx: ToolContext, command: str, *, environ: Mapping[str, str], uid: int
         tmp=(existing([tmp]) or (tmp,))[0],
         hidden=hidden,
         readable=existing([ctx.spill_dir, *ctx.readable]),
+        runtime=runtime,
+        shown=tuple(sockets.kept(runtime, ctx.net)),
         cut_off=cut_off,
         repository=git if is_folder(git) else None,
-        around=tuple(around([*hidden, *cut_off])) if weak else (),
+        around=tuple(around([*hidden, *(path for path in cut_off if inside(path, runtime))])) if weak else (),
         guarded=guard(dir, ctx.home, command, copies) if ctx.mode == "workspace" else None,
         agent=agent[0] if agent else None,
         folders=frozenset(path for path in (*hidden, *cut_off) if path.is_dir()),
@@ -214,6 +216,9 @@ def bubblewrap(program: str, mode: str, net: bool, places: Places) -> Iterator[s
     yield program
     for target in sorted(mounts, key=lambda path: len(path.parts)):
         yield from mounts[target]
+    for target in places.runtime:
+        if mounts[target] == empty(target):
+            yield from ("--remount-ro", str(target))
     yield from (*ISOLATION, *capabilities())
     if not net:
         yield "--unshare-net"
@@ -225,8 +230,12 @@ def mounted(mode: str, places: Places) -> Iterator[tuple[Path, tuple[str, ...]]]
     one holds."""
     yield from BASE.items()
     yield TMP, bind(places.tmp, TMP)
-    for path in places.cut_off:
+    for path in places.runtime:
+        yield path, empty(path)
+    for path in filter(lambda path: shown_otherwise(path, places), places.cut_off):
         yield path, emptied(path, places)
+    for path, link in places.shown if places.dir not in places.runtime else ():
+        yield path, bind(path, path, read_only=True) if link is None else ("--symlink", link, str(path))
     if places.agent is not None:
         yield places.agent, bind(places.agent, places.agent)
     yield places.dir, bind(places.dir, places.dir, read_only=mode != "workspace")
@@ -248,7 +257,7 @@ def workspace(places: Places) -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 
 def shown_otherwise(path: Path, places: Places) -> bool:
-    """Whether a hidden place is there at all: what is in the machine's /tmp is not."""
+    """Whether a place to be emptied is there at all: what is in the machine's /tmp is not."""
     return not inside(path, [TMP]) or inside(path, [places.dir]) or places.dir == TMP
 
 
@@ -256,9 +265,13 @@ def bind(source: Path, target: Path, *, read_only: bool = False) -> tuple[str, .
     return ("--ro-bind" if read_only else "--bind", str(source), str(target))
 
 
+def empty(folder: Path) -> tuple[str, ...]:
+    return ("--tmpfs", str(folder))
+
+
 def emptied(path: Path, places: Places) -> tuple[str, ...]:
     if path in places.folders:
-        return ("--tmpfs", str(path))
+        return empty(path)
     return ("--ro-bind", "/dev/null", str(path))
 
 

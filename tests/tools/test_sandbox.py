@@ -16,7 +16,7 @@ import trio
 
 from dshd.spawn import landlock, seccomp
 from dshd.spawn.client import Spawner, launch
-from dshd.tools import guarded, sandbox
+from dshd.tools import guarded, sandbox, sockets
 from dshd.tools.bash import Bash
 from dshd.tools.sandbox import Found, Places, Refused
 from dshd.tools.tool import ToolContext, ToolOutput
@@ -298,6 +298,98 @@ async def test_hidden_places_inside_the_directory_are_hidden_too(bubble: ToolCon
     output = await sh(ctx, "cat run/key file; ls -A run | wc -l")
     assert "secret" not in output.text
     assert "\n0\n" in output.text
+
+
+@pytest.fixture
+def bus(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A socket somewhere in what stands for /run, and a link and a folder that a program needs there."""
+    run = elsewhere / "run"
+    (run / "user" / "1000").mkdir(parents=True)
+    (run / "postgresql").mkdir()
+    (run / "current-system").symlink_to("/usr")
+    monkeypatch.setattr(sockets, "RUNTIME", (run,))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(run / "user" / "1000" / "bus"))
+        listener.listen()
+        yield run / "user" / "1000" / "bus"
+
+
+def connect_to(path: Path) -> str:
+    return f"python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('{path}'); print('reached')\";"
+
+
+@pytest.mark.parametrize("net", [False, True])
+async def test_the_user_s_bus_is_not_there_nor_what_else_is_in_run(
+    bubble: ToolContext, bus: Path, net: bool
+) -> None:
+    run = bus.parents[2]
+    ctx = attrs.evolve(bubble, net=net)
+    tries = (
+        f"{connect_to(bus)} find {run} -mindepth 1 | sort | xargs; test -d {run}/current-system/bin && echo a"
+    )
+    output = await sh(ctx, f"{tries}; touch {run}/x")
+    assert "reached" not in output.text
+    assert f"\n{run}/current-system{f' {run}/postgresql' if net else ''}\na\n" in output.text
+    assert "Read-only file system" in output.text
+
+
+async def test_a_runtime_directory_is_empty_wherever_it_is(bubble: ToolContext, elsewhere: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(elsewhere / "bus"))
+        listener.listen()
+        probe = connect_to(elsewhere / "bus")
+        assert "reached" in (await sh(bubble, probe)).text
+        ctx = attrs.evolve(bubble, env={**bubble.env, "XDG_RUNTIME_DIR": str(elsewhere)})
+        assert "reached" not in (await sh(ctx, probe)).text
+
+
+@pytest.mark.parametrize("sub", ["", "rootless"])
+async def test_agents_at_home_are_not_there(bubble: ToolContext, elsewhere: Path, sub: str) -> None:
+    agent = elsewhere / ".docker" / "run" / sub / "docker.sock"
+    agent.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(agent))
+        listener.listen()
+        ctx = attrs.evolve(bubble, home=elsewhere)
+        assert "reached" not in (await sh(ctx, connect_to(agent))).text
+
+
+async def test_the_ssh_agent_is_there_with_net_only(bubble: ToolContext, elsewhere: Path) -> None:
+    agent = elsewhere / "agent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(agent))
+        listener.listen()
+        ctx = attrs.evolve(bubble, env={**bubble.env, "SSH_AUTH_SOCK": str(agent)})
+        assert "reached" not in (await sh(ctx, connect_to(agent))).text
+        assert "reached" in (await sh(attrs.evolve(ctx, net=True), connect_to(agent))).text
+
+
+async def test_a_socket_in_the_session_s_directory_can_be_connected_to(confined: ToolContext) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(confined.dir / "own"))
+        listener.listen()
+        assert "reached" in (await sh(confined, connect_to(confined.dir / "own"))).text
+
+
+async def test_run_itself_is_empty_but_for_what_is_needed(bubble: ToolContext) -> None:
+    names = (await sh(bubble, "ls -A /run | xargs; ls /var/run/ | xargs")).text.splitlines()
+    assert set(names[0].split()) <= {"shm", "systemd", "current-system", "booted-system", "wrappers"}
+    assert names[0] == names[1]
+
+
+def test_emptying_never_covers_the_session_s_directory_or_home() -> None:
+    home, dir = Path("/home/you"), Path("/run/user/7/work")
+    for place in ("/", "/home", "/home/you", "/run/user/7", "relative", ""):
+        assert Path(place) not in sockets.cut_off(home, dir, [{"XDG_RUNTIME_DIR": place}])
+    assert Path("/run/user/8") in sockets.cut_off(home, dir, [{"XDG_RUNTIME_DIR": "/run/user/8"}])
+
+
+async def test_a_session_may_work_below_run(bubble: ToolContext, bus: Path) -> None:
+    for place in (bus.parents[1] / "stick", bus.parents[2]):
+        place.mkdir(exist_ok=True)
+        ctx = attrs.evolve(bubble, dir=place)
+        assert (await sh(ctx, "echo x > made && pwd")).text.startswith(f"{place}\n[exit 0")
+        assert (place / "made").exists()
 
 
 async def test_the_daemon_s_socket_can_not_be_reached(bubble: ToolContext, elsewhere: Path) -> None:
