@@ -65,7 +65,7 @@ class ChunkLog:
         return self._lines[-1]
 
     def _check(self) -> None:
-        while self._lines and self._lines[0].posted.done.is_set():
+        while self._lines and self._lines[0].posted.settled:
             posted = self._lines.popleft().posted
             if posted.error is not None:
                 raise posted.error

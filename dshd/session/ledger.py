@@ -69,6 +69,11 @@ class Proposal(Generic[T]):
                 self._done.set()
         return self._done
 
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody wants to know what becomes of it."""
+        return self._done is not None or self.tell is not None
+
     def settle(self, error: DshError | None = None) -> None:
         if error is not None:
             self.error = error
@@ -246,6 +251,8 @@ class Ledger:
     async def _write(self) -> None:
         with trio.CancelScope(shield=True):
             try:
+                if not any(proposal.awaited for proposal in self._waiting):
+                    await trio.lowlevel.checkpoint()  # what else its proposer has in hand shares the write
                 while self._waiting or self._sync_wanted or self._unmark_wanted:
                     await self._one_round()
             finally:

@@ -92,7 +92,10 @@ async def test_the_last_result_the_steps_end_and_the_next_steps_beginning_are_on
         await followup(session, "a")
         written = batches(await quiet(world, session))
         results = [types for types in written if "tool/result" in types]
-        assert results == [["tool/result", "tool/call", "tool/call"], ["tool/result"], BOTH, BOTH]
+        first, *second, third = results
+        assert first == ["tool/result", "tool/call", "tool/call"]
+        assert second in ([["tool/result"], BOTH], [["tool/result", *BOTH]])  # as they end, so or so
+        assert third == BOTH
         assert [request.count(b"'role': 'tool'") for request in world.requests] == [0, 3, 4]
 
 

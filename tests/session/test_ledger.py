@@ -12,8 +12,8 @@ import trio.testing
 from dshd import wire
 from dshd.errors import Conflict, Internal, NoSpace, Stalled
 from dshd.log.memory import MemoryDisk
+from dshd.session.events import SOON_SYNC_S
 from dshd.session.layer import SHORT
-from dshd.session.ledger import SOON_SYNC_S
 from dshd.session.session import Session
 from tests.session.invariants import check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled
@@ -73,6 +73,20 @@ async def test_waiting_sends_share_a_sync() -> None:
         await at_once(*(inject(session, f"t{n}") for n in range(100)))
         assert memory(world).counts["fdatasync"] - before <= 3
         assert session.state.pending == 101
+
+
+async def test_what_nobody_waits_for_shares_a_write_with_what_follows_in_the_same_moment() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        ledger = session.ledger
+        assert ledger is not None
+        await inject(session, "first")
+        before = memory(world).counts["write"]
+        for _ in range(10):
+            ledger.post(lambda s: s.emit("todo/write", {"items": []}))
+            await trio.lowlevel.checkpoint()
+            await ledger.record(lambda s: s.emit("todo/write", {"items": []}))
+        assert memory(world).counts["write"] - before == 10
 
 
 async def test_nobody_is_answered_or_told_before_the_sync() -> None:
