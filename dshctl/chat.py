@@ -73,8 +73,9 @@ class Chat:
         lines = [] if kind == "user/message" else self._flush_first()
         return lines + handler(self, data, int(event.get("time") or 0))
 
-    def end(self) -> list[str]:
-        """What is still held when no more events come; the turn may go on."""
+    def end(self, stopped: bool = False) -> list[str]:
+        """What is still held when no more events come; the turn may go on, unless it is ``stopped``: no
+        daemon runs it."""
         lines = self._flush_first() + self._flush_answer()
         if self.turn is None or self.progress:
             return lines
@@ -82,7 +83,8 @@ class Chat:
             call_line(str(call.get("name")), str(call.get("arguments") or ""))
             for call in self._calls.values()
         )
-        return [*lines, *(self._across(f"  {call}", "...") for call in calls)]
+        lines += [self._across(f"  {call}", "stopped" if stopped else "...") for call in calls]
+        return [*lines, self._rule("stopped: no daemon runs"), ""] if stopped else lines
 
     def _turn_start(self, data: Json, time: int) -> list[str]:
         lines = self._flush_first() + self._flush_answer()
@@ -127,6 +129,8 @@ class Chat:
 
     def _rule(self, words: str) -> str:
         line = f"-- {one_line(words)} "
+        if self.limit and not self.full:
+            line = cut(line, self.columns - 3, self.ellipsis + " ")
         return line + "-" * max(2, self.columns - width(line))
 
     def _aside(self, data: Json, time: int) -> list[str]:
@@ -339,12 +343,16 @@ def text_of(data: Json, place: str = "") -> str:
     return "\n".join(_block_text(block, place) for block in blocks if block.get("type") in ("text", "file"))
 
 
+def _many(block: Json, thing: str) -> str:
+    return count(int(block.get(f"{thing}s") or 0), thing)
+
+
 def _block_text(block: Json, place: str) -> str:
     if block["type"] == "text":
         return str(block.get("text") or "")
     head = str(block.get("head") or "")[:HEAD]
     lines = head.split("\n")[:HEAD_LINES]
-    size = f"{block.get('bytes')} bytes, {count(int(block.get('lines') or 0), 'line')} in all"
+    size = f"{_many(block, 'byte')}, {_many(block, 'line')} in all"
     where = f": {place}/{block.get('sha256')}.txt" if place else ""
     return "\n".join([*lines, f"[... {size}{where}]"])
 

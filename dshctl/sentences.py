@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dshctl.times import age, clock, moment, since
 from dshd import budgets
+from dshd.plural import count as count
 
 Json = dict[str, Any]
 
@@ -16,11 +17,6 @@ def ordinal(number: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th, 21st."""
     tail = "th" if number % 100 in (11, 12, 13) else _ORDINALS.get(number % 10, "th")
     return f"{number}{tail}"
-
-
-def count(number: int, thing: str, plural: str = "") -> str:
-    """``1 message``, ``3 messages``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {plural or thing + 's'}"
 
 
 def name_of(thing: Json) -> str:
@@ -71,7 +67,7 @@ def ended(result: Json) -> str:
     if outcome in _DECIDED and result.get("by"):
         return f"{name}: {turn} was {_DECIDED[outcome]}{decided_by(result['by'])}."
     if result.get("parked"):
-        return f"{kept(result)}; {result['parked']['count']} wait."
+        return f"{kept(result)}; {count(result['parked']['count'], 'waits', 'wait')}."
     if outcome is None or (outcome == "completed" and result.get("exit")):
         return f"{name}: {_STUCK.get(result.get('exit') or 0, 'it waits')}."
     words = _ENDS.get(str(outcome), f"ended {outcome}")

@@ -41,7 +41,10 @@ def send(cli: Cli, params: wire.SendParams, given: Json, ask: Callable[[], Json]
         raise errors.Unreachable(
             f"{why.message.rstrip('.')}; with --{name} nothing is kept for later", hint=why.hint
         )
-    kept = _keep(cli, params, hidden=isinstance(why, Hidden))
+    try:
+        kept = _keep(cli, params, hidden=isinstance(why, Hidden))
+    except errors.NoSpace as full:
+        raise errors.NoSpace(f"not sent: {full.message}", outcome=full.outcome) from full
     if kept is None:  # one has started meanwhile, or hangs
         return ask()
     return _receipt(params, kept)

@@ -105,4 +105,4 @@ def size_text(size: float) -> str:
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
-    return f"{int(size)} bytes"
+    return sentences.count(int(size), "byte")

@@ -139,12 +139,22 @@ def _today(status: Json) -> str:
     return f"  Today {', '.join(parts)}." if parts else ""
 
 
+LONG_NAME: Final = 14  # one that is longer may be cut, and commands name the session by its id
+
+
+def _typed(session: Json) -> Json:
+    """The session as commands name it."""
+    return {**session, "name": None} if len(sentences.name_of(session)) > 2 * LONG_NAME else session
+
+
 Row = tuple[str, str, str]  # name, what, command
 
 
 def _block(cli: Cli, rows: list[Row], every: list[Row]) -> list[str]:
     """Name, what, and the command at the right; ``every`` block has them in the same columns."""
     names = max(9, *(len(name) for name, _, _ in every))
+    if cli.out.out.tty:
+        names = min(names, max(LONG_NAME, cli.out.columns // 3))
     beside = [row for row in every if row[2]]
     whats = max((width(what) for _, what, _ in beside), default=0)
     if cli.out.out.tty:
@@ -155,6 +165,7 @@ def _block(cli: Cli, rows: list[Row], every: list[Row]) -> list[str]:
 
 def _line(cli: Cli, row: Row, names: int, whats: int) -> str:
     name, what, todo = row
+    name = cut(name, names, cli.out.ellipsis) if cli.out.out.tty else name
     if todo:
         what = pad(cut(what, whats, cli.out.ellipsis) if cli.out.out.tty else what, whats)
     line = f"  {name:<{names}} {what}{f'  {todo}' if todo else ''}"
@@ -165,19 +176,20 @@ def _need(session: Json, now: int) -> tuple[str, str, str]:
     need = session["needs"][0]
     name = sentences.name_of(session)
     words = _NEEDS.get(str(need.get("kind")))
-    what, todo = words(session, need, now) if words else (str(need.get("kind")), f"dshctl show {name}")
+    what, todo = (
+        words(_typed(session), need, now) if words else (str(need.get("kind")), f"dshctl show {name}")
+    )
     return name, what, todo
 
 
 def _need_parked(session: Json, need: Json, now: int) -> tuple[str, str]:
     park = session.get("parked") or {}
-    count = park.get("count") or (0 if park.get("budget") else sum((session.get("pending") or {}).values()))
+    waiting = park.get("count") or (0 if park.get("budget") else sum((session.get("pending") or {}).values()))
     at = f" {clock(park['at'], now)}" if park.get("at") else ""
     why = sentences.park_reason(park)
-    return (
-        f"parked{at}{f', {one_line(why)}' if why else ''}{f', {count} wait' if count else ''}",
-        sentences.wake_command(session),
-    )
+    left = [f", {one_line(why)}"] if why else []
+    left += [f", {sentences.count(waiting, 'waits', 'wait')}"] if waiting else []
+    return f"parked{at}{''.join(left)}", sentences.wake_command(session)
 
 
 def _need_approval(session: Json, need: Json, now: int) -> tuple[str, str]:
@@ -207,7 +219,7 @@ _NEEDS = {
 
 def _waiting(session: Json, now: int) -> tuple[str, str, str]:
     name = sentences.name_of(session)
-    return name, one_line(str(session.get("doing") or "waits")), f"dshctl show {name}"
+    return name, one_line(str(session.get("doing") or "waits")), f"dshctl show {sentences.name_of(_typed(session))}"
 
 
 def _running(session: Json, now: int) -> tuple[str, str, str]:

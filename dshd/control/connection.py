@@ -41,6 +41,7 @@ from dshd.control.feed import KEPT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
 from dshd.control.methods import METHODS, Method
+from dshd.control.refusals import worded
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
 from dshd.order import InOrder
@@ -344,7 +345,7 @@ class Connection:
     def _fail(self, request: Request, method: Method, error: Exception) -> None:
         """The boundary: what isn't a refusal is a mistake of ours, and of this request alone."""
         if isinstance(error, DshError):
-            return self._refuse_request(request, error)
+            return self._refuse_request(request, worded(request.method, error))
         log.error("%s failed", request.method, exc_info=error)
         outcome = "unknown" if method.writes else None
         what = f"{request.method} failed; the daemon's log has the details"

@@ -29,6 +29,7 @@ from dshd import wire
 from dshd.errors import Conflict, DshError, Internal, Invalid, NoSpace, Stalled, Unavailable
 from dshd.log.disk import FULL
 from dshd.log.writer import hop
+from dshd.plural import count
 from dshd.session.who import Peer
 from dshd.spool import Broken, Spool, Spooled, Taken, missing
 from dshd.strict import Wrong, dotted, structure
@@ -164,7 +165,7 @@ class TakingUp:
                 await self._until_done(name)
                 self._gate.close()  # if there was no room, there is now
             if names:
-                log.info("%d spooled sends were taken up", len(names))
+                log.info("%s taken up", count(len(names), "spooled send was", "spooled sends were"))
         finally:
             self._gate.open()
 

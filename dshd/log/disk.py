@@ -30,6 +30,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from dshd import plural
 from dshd.errors import DshError, NoSpace, NotFound
 
 FILE_MODE = 0o600
@@ -185,7 +186,7 @@ class LogFile:
         if now.links != self._opened.links:
             raise Changed(f"{self.path.name} has {now.links} links, not {self._opened.links}")
         if now.size != self.size:
-            raise Changed(f"{self.path.name} has {now.size} bytes, not {self.size}")
+            raise Changed(f"{self.path.name} has {plural.count(now.size, 'byte')}, not {self.size}")
 
     def append(self, data: bytes) -> None:
         """Write all of ``data`` at the end. After an error ``size`` includes what was taken."""
@@ -481,7 +482,7 @@ def _room(path: Path, error: int | None) -> str:
 
 def _bytes(left: os.statvfs_result) -> str:
     free = left.f_bavail * left.f_frsize
-    return f"{free} bytes" if free < 1 << 20 else f"{free >> 20} MiB"
+    return plural.count(free, "byte") if free < 1 << 20 else f"{free >> 20} MiB"
 
 
 @contextlib.contextmanager

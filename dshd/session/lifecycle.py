@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dshd.errors import Conflict
+from dshd.plural import count
 from dshd.session import parking, queueing
 from dshd.session.scratch import Scratch
 from dshd.session.state import State
@@ -45,7 +46,7 @@ def close(s: Scratch, by: By) -> None:
         raise Conflict(f"not closed: {state.name} runs turn {state.turn.number}.",
                        hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
     if state.pending:
-        raise Conflict(f"not closed: {state.name} holds {state.pending} messages.",
+        raise Conflict(f"not closed: {state.name} holds {count(state.pending, 'message')}.",
                        hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
     s.emit("session/closed", {"by": dict(by)})
 

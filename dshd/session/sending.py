@@ -22,6 +22,7 @@ import attrs
 
 from dshd import wire
 from dshd.errors import Conflict, DshError, Full, Invalid
+from dshd.plural import count
 from dshd.session import agreeing, inbox, retrying, views
 from dshd.session.events import Block, Message, Queue, block_bytes, splice
 from dshd.session.scratch import Scratch
@@ -243,7 +244,7 @@ def _check_preconditions(state: State, send: Send) -> None:
     if send.if_idle and (turn is not None or state.runnable):
         raise Conflict(f"not sent: --if-idle, and {busy}.", outcome="not-written")
     if send.if_empty and state.pending:
-        raise Conflict(f"not sent: --if-empty, and {state.name} holds {state.pending} messages.",
+        raise Conflict(f"not sent: --if-empty, and {state.name} holds {count(state.pending, 'message')}.",
                        hint=f"dshctl queue -s {state.name}", outcome="not-written")  # fmt: skip
     if send.if_turn is not None and turn != send.if_turn:
         now = f"turn {turn} runs" if turn else "no turn runs"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from dshd.plural import count
 from dshd.tools.tool import Args, clean
 
 TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -66,8 +67,8 @@ def _constant(word: str) -> Any:
 def _broken(raw: str, error: json.JSONDecodeError) -> str:
     if _breaks_off(raw.rstrip(), error):
         return (
-            f"the arguments break off after {len(raw)} characters, so nothing was run. Make the call again,"
-            " whole; if it was cut by the output limit, do it in smaller pieces"
+            f"the arguments break off after {count(len(raw), 'character')}, so nothing was run. Make the call"
+            " again, whole; if it was cut by the output limit, do it in smaller pieces"
         )
     near = clean(raw[max(0, error.pos - 20) : error.pos + 20])
     if error.msg == "Extra data":

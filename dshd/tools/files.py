@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from dshd import plural
 from dshd.tools import text
 from dshd.tools.containment import Target, check, open_file, open_parent, resolve, trouble
 from dshd.tools.threads import reading, writing
@@ -167,12 +168,13 @@ def _look_ahead(lines: Lines, window: Window, size: int) -> None:
 def _shown(target: Target, window: Window, first: int) -> ToolOutput:
     if not window.shown and window.last < first - 1:
         raise ToolFailure(
-            f"{target.named} has {window.last} lines; there is no line {first}", code="OUT_OF_RANGE"
+            f"{target.named} has {plural.count(window.last, 'line')}; there is no line {first}",
+            code="OUT_OF_RANGE"
         )
     if not window.shown:
         return text_output(f"[{target.named} is empty]" if first == 1 else "[end of file]", summary="0 lines")
     body = "\n".join([*window.shown, *_footer(window)])
-    return text_output(body, summary=f"{len(window.shown)} lines")
+    return text_output(body, summary=plural.count(len(window.shown), "line"))
 
 
 def _footer(window: Window) -> Iterator[str]:
@@ -216,9 +218,8 @@ def _write(args: Args, ctx: ToolContext) -> ToolOutput:
     added, removed = text.changed_lines(old, data)
     what = "made" if before is None else "replaced"
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    return text_output(
-        f"{what} {target.named}: {lines} lines, {len(data):,} bytes", summary=f"+{added} -{removed}"
-    )
+    size = f"{plural.count(lines, 'line')}, {len(data):,} bytes"
+    return text_output(f"{what} {target.named}: {size}", summary=f"+{added} -{removed}")
 
 
 def _old_bytes(target: Target, ctx: ToolContext) -> bytes:
@@ -338,7 +339,7 @@ def _edit(args: Args, ctx: ToolContext) -> ToolOutput:
         new, count, line = edited(old, args["old_string"], args["new_string"], bool(args.get("replace_all")))
         replace(parent, target, new, before)
     added, removed = text.changed_lines(old, new)
-    times = "1 replacement" if count == 1 else f"{count} replacements"
+    times = plural.count(count, "replacement")
     return text_output(f"edited {target.named}: {times}, line {line}", summary=f"+{added} -{removed}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import stat
@@ -145,3 +146,15 @@ def test_a_spool_that_cannot_be_read_is_a_line_of_the_status(dshctl: Dshctl, dae
     assert ran.code == (0 if daemon else 3)
     assert f"The spool can't be read: {dshctl.state}/spool" in ran.out
     assert "symbolic links" in ran.out
+
+
+def test_with_no_room_to_keep_it_a_send_is_told_not_to_be_sent(
+    dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Spool, "put", full)
+    ran = dshctl("followup", "--spool", "x")
+    assert ran.code == 75
+    assert ran.err.startswith("dshctl: not sent: no space on")

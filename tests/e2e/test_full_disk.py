@@ -58,6 +58,7 @@ def test_a_send_on_a_full_disk_is_refused_and_works_as_soon_as_there_is_room(
     with full(small):
         error = small.json("followup", "x" * 9000, exit=75)[-1]
         assert (error["code"], error["outcome"]) == ("NO_SPACE", "not-written")
+        assert error["message"].startswith("not sent: no space on")
         assert small.log() == before
     assert small.ok("followup", "--wait", "after") == "echo: after"
     assert texts(small.said()) == ["before", "after"]
