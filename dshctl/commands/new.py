@@ -23,15 +23,12 @@ def COMMAND(cli: Cli, name_as_argument: str | None, **given: Any) -> None:
     if len(names) > 1:
         raise Mistake(f'two names: "{name_as_argument}" and "{given["name"]}"')
     given["name"] = next(iter(names), None)
-    params = sending.create_params(cli, given, implicit=not names).replace(
-        key=sending.key_of(given["key"])
-    )
+    params = sending.create_params(cli, given, implicit=not names).replace(key=sending.key_of(given["key"]))
     made = cli.ask(params, repeat=params.key is not None)
     session = made["session"]
     cli.out.item({"type": "session", **session})
-    cli.out.tell(
-        f"new session {sentences.name_of(session)} for {sending.short(str(session.get('dir') or '?'))}."
-    )
+    what = f"{sentences.name_of(session)} for {sending.short(str(session.get('dir') or '?'))}."
+    cli.out.tell(f"same key as session {what}" if made.get("duplicate") else f"new session {what}")
     sending.say_model(cli, session["id"])
     if not cli.out.quiet:
         cli.out.line(str(session["id"]))

@@ -45,6 +45,8 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     receipt = sending.complete(made["receipt"], message.replaced)
     introduce(cli, receipt)
     cli.out.item(receipt, hold=False)
+    if made.get("result") is not None:
+        return tell_gone(cli, made["result"])
     code = to_the_end(cli, receipt, progress=True, stay=stay, place=Place(), tied=given["tied"])
     leave(cli, receipt, code, rm)
     return code
@@ -61,6 +63,14 @@ def introduce(cli: Cli, receipt: Json) -> None:
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
         out.say(f"dshctl: {sending.warning(receipt['warning'])}")
+
+
+def tell_gone(cli: Cli, result: Json) -> int:
+    """The session of this key was removed: how it ended is all that is left."""
+    code = exits.of_result(result)
+    cli.out.item({"type": "result", **result, "exit": code})
+    cli.out.fail("dshctl: its session was removed, and its answer with it; nothing was run.")
+    return code
 
 
 def leave(cli: Cli, receipt: Json, code: int, rm: bool) -> None:

@@ -35,12 +35,12 @@ def meant(wanted: Mapping[str, Any], state: State, services: Services) -> Json:
     return settings
 
 
-def check(wanted: Mapping[str, Any], state: State) -> None:
-    """Raises `Conflict` that names what differs, and the command that changes it."""
+def check(wanted: Mapping[str, Any], state: State, refused: str = "not sent:", hint: str = "") -> None:
+    """Raises `Conflict` that names what differs, and the command that changes it (else ``hint``)."""
     other = [name for name, value in wanted.items() if _has(state, name) != value]
     if other:
         what = ", ".join(_difference(state, name, wanted[name]) for name in other)
-        raise Conflict(f"not sent: {state.name} has {what}.", hint=_hint(state, wanted, other),
+        raise Conflict(f"{refused} {state.name} has {what}.", hint=hint or _hint(state, wanted, other),
                        outcome="not-written", data={"differs": other})  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from dshd import wire
 from dshd.driver import budget
@@ -21,6 +21,8 @@ from dshd.session.state import State
 from dshd.session.who import Peer
 
 Json = dict[str, Any]
+
+NOT_MADE: Final = "s0000000"  # the id of a session that is only thought of
 
 
 class Maker:
@@ -53,6 +55,14 @@ class Maker:
 
         await self._hops.write(write)
         return receipt and {**receipt, "created": True, "turn": 1}
+
+    def fingerprint(self, p: wire.CreateParams, peer: Peer) -> str | None:
+        """Of what its first message says (`state.fingerprint`); None if it has none, or no key."""
+        s = Scratch(State(), self._services.now(), -1)
+        s.emit("session/header", {"version": VERSION, "id": NOT_MADE})
+        _first_message(s, p, peer)
+        keyed = s.state.keys.get(p.key) if p.key is not None else None
+        return keyed.fingerprint if keyed is not None else None
 
     async def _header(self, p: wire.CreateParams, taken: list[str], choice: Choice) -> Json:
         config = self._services.config()

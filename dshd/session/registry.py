@@ -5,7 +5,7 @@
 | which there are, without loading them            | `listing`     |
 | which are in memory                              | `loader`      |
 | who is called what                               | `naming`      |
-| making one                                       | `making`      |
+| making one, or finding the one of a key          | `creating`    |
 | removing them                                    | `removing`    |
 | forks, imports and exports                       | `porting`     |
 | checking, repairing, reopening after a fault     | `mending`     |
@@ -24,11 +24,12 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import ROOM_POLL_S, Services
-from dshd.errors import Damaged, Denied, DshError, NoSpace, NotFound
+from dshd.errors import Conflict, Damaged, Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.log.threads import Threads
 from dshd.session import loading
+from dshd.session.creating import Created, Creator
 from dshd.session.environment import Environments
 from dshd.session.hops import Hops
 from dshd.session.listing import Listing
@@ -38,8 +39,9 @@ from dshd.session.making import Maker
 from dshd.session.mending import Mender
 from dshd.session.naming import Naming
 from dshd.session.packing import Read
-from dshd.session.porting import Export, Porter, fresh_id
+from dshd.session.porting import Export, Porter
 from dshd.session.removing import Remover
+from dshd.session.run_keys import RunKeys
 from dshd.session.session import Session
 from dshd.session.surroundings import Surroundings
 from dshd.session.who import Peer
@@ -81,7 +83,7 @@ class Registry:
         self._hops = hops = Hops(store.disk, threads)
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
-        self._maker = Maker(store, hops, self.services)
+        self._run_keys = RunKeys(store, hops)
         self._around = Surroundings(
             services=self.services,
             start=start,
@@ -100,7 +102,13 @@ class Registry:
             store, hops, self.loaded, self._listing, environments, self._around, upkeep or Upkeep()
         )
         self._mender = Mender(store, hops, self._loader, self.services.models)
-        self._remover = Remover(store, hops, self._listing, self._loader, self.services, on_gone)
+        self._creator = Creator(
+            self._listing, self._naming, self._loader, Maker(store, hops, self.services), self._run_keys,
+            self.services,
+        )  # fmt: skip
+        self._remover = Remover(
+            store, hops, self._listing, self._loader, self._run_keys, self.services, on_gone
+        )
         self._porter = Porter(
             store, hops, self._listing, self._naming, self._loader, environments, self.services
         )
@@ -123,6 +131,7 @@ class Registry:
                 await self._around.unmark(id)
         if self._unloads:
             self._start(self._loader.look_after)
+        await self._run_keys.read()
         await self._listing.read(ids)
         if self._unloads:
             self._start(self._remover.look_after)
@@ -251,28 +260,18 @@ class Registry:
         Durability: on return the session's directory, its log and the message are on disk.
         Raises `Denied`, `Invalid`, `Conflict` (the name is taken), `NotConfigured` (no model).
         """
-        if peer.kind == "agent":
-            raise Denied("a tool can't make sessions.")
-        choice = await self.services.models.choose(p.model, client_is_terminal=p.terminal)
-        async with self._naming.alone:
-            rows = await self.rows()
-            if p.key is not None and (known := self._by_run_key(p.key)) is not None:
-                session = await self.get(known)
-                return session, await self._first_again(session, p, peer)
-            id = fresh_id(rows)
-            receipt = await self._maker.make(id, p, rows, choice, peer)
-            session = await self.get(id)
-            session.driver.poke()
-            return session, receipt
+        made = await self._creator.create(p, peer)
+        if made.session is None:
+            raise Conflict(f'key "{p.key}" is of a run whose session was removed.', outcome="not-written")
+        return made.session, made.receipt
 
-    def _by_run_key(self, key: str) -> str | None:
-        return next((v["id"] for v in self._listing.known() if v.get("key") == key), None)
+    async def make(self, p: wire.CreateParams, peer: Peer) -> Created:
+        """The same, or what is left of a session of that key (`Creator.create`)."""
+        return await self._creator.create(p, peer)
 
-    async def _first_again(self, session: Session, p: wire.CreateParams, peer: Peer) -> Json | None:
-        if p.text is None and p.content is None:
-            return None
-        send = wire.SendParams(verb="followup", text=p.text, content=p.content, key=p.key, retry=p.retry)
-        return await session.send(send, peer)
+    def id_of_key(self, key: str | None) -> str | None:
+        """The session that was made with this key, of those that are there."""
+        return None if key is None else self._creator.id_of_key(key)
 
     async def rename(self, session: Session, name: str, peer: Peer) -> Json:
         wire.check_name(name)

@@ -21,6 +21,7 @@ from dshd.session import loading
 from dshd.session.hops import Hops
 from dshd.session.listing import Listing
 from dshd.session.loader import Loader
+from dshd.session.run_keys import RunKeys
 from dshd.session.session import Session
 from dshd.session.views import WAITS_FOR_ROOM
 from dshd.session.who import Peer
@@ -37,13 +38,14 @@ class Remover:
     """``on_gone`` is told of each that is removed."""
 
     def __init__(
-        self, store: Store, hops: Hops, listing: Listing, loader: Loader, services: Services,
-        on_gone: Callable[[str], None],
+        self, store: Store, hops: Hops, listing: Listing, loader: Loader, run_keys: RunKeys,
+        services: Services, on_gone: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._hops = hops
         self._listing = listing
         self._loader = loader
+        self._run_keys = run_keys
         self._services = services
         self._on_gone = on_gone
 
@@ -82,6 +84,7 @@ class Remover:
                 gone = NotFound(f"session {session.name} was removed.", hint="dshctl ls")
                 self._listing.left(session)
                 self._loader.let_go(session, gone)
+            await self._keep_key(id, session)
             await self._listing.gone(id)
             try:
                 await self._hops.write(lambda: self._store.delete(id))
@@ -90,6 +93,19 @@ class Remover:
                     self._listing.left(session)
                 raise
             self._on_gone(id)
+
+    async def _keep_key(self, id: str, session: Session | None) -> None:
+        if session is None:
+            await self._run_keys.keep(id, None)
+            return
+        key = session.state.settings.get("key")
+        if key is None:
+            return
+        let_go = await session.recall(("k", key))
+        try:
+            await self._run_keys.keep(id, session.state)
+        finally:
+            let_go()
 
     # --- by themselves
 

@@ -93,7 +93,8 @@ WHY: Json = {
 ANSWERS: Json = {
     "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c", "warnings": []},
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
-    "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT},
+    "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT,
+                       "duplicate": False, "result": None},
     "session.retry": RETRYING,
     "session.wait": {"type": "waited", "results": [RESULT]},
     "session.list": {

@@ -60,3 +60,50 @@ def test_what_was_spent_today_stays_spent_when_a_session_is_removed_and_imported
     assert today() == 2.0
     home.ok("daemon", "restart")
     assert today() == 2.0
+
+
+def test_a_key_of_a_run_outlives_its_session(home: Home, model: Model) -> None:
+    first = home.ctl("run", "--rm", "--key", "rr", "hi")
+    assert (first.returncode, first.stdout) == (0, "echo: hi\n")
+    assert home.sessions() == []
+    for restart in (False, True):
+        if restart:
+            home.ok("daemon", "restart")
+        again = home.ctl("run", "--rm", "--key", "rr", "hi")
+        assert (again.returncode, again.stdout) == (0, "")
+        assert "same key as" in again.stderr
+        assert "its session was removed, and its answer with it; nothing was run." in again.stderr
+        receipt, result = home.json("run", "--key", "rr", "hi")
+        assert (receipt["type"], receipt["duplicate"], receipt["state"]) == ("receipt", True, "settled")
+        assert (result["type"], result["outcome"], result["text"]) == ("result", "completed", None)
+        other = home.ctl("run", "--key", "rr", "ho")
+        assert other.returncode == 5
+        assert 'key "rr" was used for another text' in other.stderr
+    assert len(model.requests) == 1
+    assert home.sessions() == []
+
+
+def test_a_run_that_failed_and_is_gone_is_run_again_only_by_retry(home: Home, model: Model) -> None:
+    said = script({"status": 400, "body": "no"}, say="work")
+    failed = home.ctl("run", "--key", "k", said)
+    assert failed.returncode == 10
+    (id,) = home.sessions()
+    home.ok("rm", "--yes", id)
+    assert home.ctl("run", "--key", "k", said).returncode == 10
+    assert home.sessions() == []
+    assert home.ctl("run", "--key", "k", "--retry", said).returncode == 10
+    assert len(home.sessions()) == 1
+
+
+def test_the_key_of_a_new_session_means_what_was_asked_first(home: Home) -> None:
+    id = home.ok("new", "--key", "n1", "aa")
+    again = home.ctl("new", "--key", "n1", "aa")
+    assert (again.returncode, again.stdout) == (0, f"{id}\n")
+    other = home.ctl("new", "--key", "n1", "bb")
+    assert other.returncode == 5
+    assert 'key "n1" was used, and aa has name aa, not bb' in other.stderr
+    home.ok("rename", "aa", "cc")
+    assert home.ok("new", "--key", "n1", "aa") == id
+    here = home.ok("new", "--key", "here")
+    assert home.ok("new", "--key", "here") == here
+    assert home.ctl("new", "--key", "here", "--mode", "full").returncode == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dshd import wire
 from dshd.control.calls import Call, Json
 from dshd.errors import Conflict, Invalid
-from dshd.session.session import Session
+from dshd.session.creating import Created
 
 
 async def create(call: Call) -> Json:
@@ -14,15 +14,19 @@ async def create(call: Call) -> Json:
         await call.room.gate.passed()
         async with call.room.creating:
             params = await call.with_uploads(params)
-            session, receipt = await _made(call, params)
-    if params.tied and receipt is not None:
+            made = await _made(call, params)
+    session, receipt = made.session, made.receipt
+    if params.tied and session is not None and receipt is not None:
         call.link.tie(session.id, receipt["message"])
-    return {"type": "created", "exit": 0, "session": session.show(), "receipt": receipt}
+    return {
+        "type": "created", "exit": 0, "session": session.show() if session is not None else None,
+        "receipt": receipt, "duplicate": made.duplicate, "result": made.result,
+    }  # fmt: skip
 
 
-async def _made(call: Call, params: wire.CreateParams) -> tuple[Session, Json | None]:
+async def _made(call: Call, params: wire.CreateParams) -> Created:
     """A directory has one session made for it: asked for twice at once, it is made once."""
-    if params.implicit and params.name is None:
+    if params.implicit and params.name is None and call.registry.id_of_key(params.key) is None:
         rows = [row for row in await call.registry.rows() if row.implicit and row.state != "closed"]
         found = next((row for row in rows if row.dir == params.dir), None)
         if found is not None:
@@ -31,7 +35,7 @@ async def _made(call: Call, params: wire.CreateParams) -> tuple[Session, Json | 
                 hint=f"dshctl followup -s {found.name or found.id} 'TEXT'",
                 outcome="not-written",
             )
-    return await call.registry.create(params, call.peer)
+    return await call.registry.make(params, call.peer)
 
 
 async def ls(call: Call) -> Json:
