@@ -1,4 +1,5 @@
-"""What a command prints: the head and the tail in memory, all of it in a file when that is not all.
+"""What a command prints: the head and the tail in memory, all of it in a file when that is not all (and
+while the disk has room: the logs are on it).
 
 Memory is bounded by ``head + 2 * tail`` whatever is printed. The file is made only when head and tail
 together don't hold everything, so that a small output costs none. Bytes stay bytes here: no line, no
@@ -9,14 +10,19 @@ from __future__ import annotations
 
 import os
 
-SPARE = 256 * 1024 * 1024  # bytes that a spill file leaves free on its disk, for the logs beside it
-SPILL_LIMIT = 8 * 1024 * 1024 * 1024  # bytes; `yes` in a loop must not cost more
-_CHECK_EVERY = 16 * 1024 * 1024
+MIB = 1 << 20
+SPARE = 256 * MIB  # bytes that spill files leave free on their disk, for the logs beside them
+SPILL_LIMIT = 2048 * MIB  # bytes; `yes` in a loop must not cost more
+CHECK_EVERY = 4 * MIB  # bytes between two looks at the disk
+
+
+class NoRoom(Exception):
+    """``str()`` says what is there."""
 
 
 class Spill:
-    """The file behind a bounded output. It never fails the call: on the first error it stops, and
-    ``error`` says why. Made with O_EXCL and 0600, its directory too if need be."""
+    """The file behind a bounded output. It never fails the call: on the first error, or for want of room, it
+    stops, and ``error`` says why. Made with O_EXCL and 0600, its directory too if need be."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -29,31 +35,39 @@ class Spill:
         if self.error is None:
             try:
                 self._write(data)
+            except NoRoom as error:
+                self._stop(str(error))
             except OSError as error:
                 self._stop(os.strerror(error.errno or 0))
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self.path, flags, 0o600)
+            self._open()
         view = memoryview(data)
-        while view:
-            count = os.write(self._fd, view)
+        while view and self.error is None:
+            count = os.write(self._fd, view[: CHECK_EVERY - self._unchecked])
             self.written += count
+            self._unchecked += count
             view = view[count:]
-        self._check(len(data))
+            self._check()
 
-    def _check(self, fresh: int) -> None:
-        self._unchecked += fresh
-        if self._unchecked < _CHECK_EVERY:
+    def _open(self) -> None:
+        """Nothing is made on a disk that is nearly full: many small files fill it, too."""
+        folder = os.path.dirname(self.path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if why := too_full(os.statvfs(folder)):
+            raise NoRoom(why)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(self.path, flags, 0o600)
+
+    def _check(self) -> None:
+        if self._unchecked < CHECK_EVERY:
             return
         self._unchecked = 0
-        disk = os.fstatvfs(self._fd)
-        if disk.f_bavail * disk.f_frsize < SPARE:
-            self._stop("the disk is nearly full")
+        if why := too_full(os.fstatvfs(self._fd)):
+            self._stop(why)
         elif self.written >= SPILL_LIMIT:
-            self._stop(f"the file is kept under {SPILL_LIMIT >> 30} GiB")
+            self._stop(f"a file takes {SPILL_LIMIT // MIB} MiB at most")
 
     def _stop(self, why: str) -> None:
         self.error = why
@@ -63,6 +77,12 @@ class Spill:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def too_full(disk: os.statvfs_result) -> str:
+    """What is left on a disk, as words, if it is too little."""
+    free = disk.f_bavail * disk.f_frsize
+    return f"the disk has {free // MIB} MiB left" if free < SPARE else ""
 
 
 class Output:

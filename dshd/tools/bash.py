@@ -213,7 +213,7 @@ def shown(done: Completed) -> str:
         return decoded(done.output)
     head, tail = whole_end(done.head), whole_start(done.tail)
     left_out = done.total - len(head) - len(tail)
-    where = f"; all of it: {done.spill}" if done.spill else ""
+    where = f"; {'its beginning' if done.spill_error else 'all of it'}: {done.spill}" if done.spill else ""
     return f"{decoded(head)}\n[... {left_out} bytes left out{where} ...]\n{decoded(tail)}"
 
 
@@ -261,7 +261,8 @@ def remarks(done: Completed, text: str, plan: Plan, change: str) -> list[str]:
     if "\ufffd" in text:
         notes.append("bytes that are not UTF-8 text are shown as \ufffd")
     if done.spill_error:
-        notes.append(f"{done.spill} holds only the first {done.spilled} bytes: {done.spill_error}")
+        held = f"{done.spill} holds the first {done.spilled} bytes; the rest"
+        notes.append(f"{held if done.spill else 'what is left out'} was not kept: {done.spill_error}")
     if done.left and not done.timed_out:
         words = "process was" if done.left == 1 else "processes were"
         notes.append(f"{done.left} background {words} ended with the command")

@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -76,24 +77,52 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "out").read_bytes() == b"0123456789" * 10
 
 
-def test_the_file_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_CHECK_EVERY", 10)
-    monkeypatch.setattr(output, "SPARE", 1 << 62)
+def leave_free(monkeypatch: pytest.MonkeyPatch, *bytes_free: int) -> list[int]:
+    """Have a disk say that so much is free, one answer after the other; a look takes them off the list."""
+    answers = list(bytes_free)
+
+    def look(where: object) -> SimpleNamespace:
+        return SimpleNamespace(f_frsize=1, f_bavail=answers.pop(0))
+
+    for name in ("statvfs", "fstatvfs"):
+        monkeypatch.setattr(os, name, look)
+    return answers
+
+
+def test_the_file_ends_where_the_disk_would_be_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "CHECK_EVERY", 10)
+    left = leave_free(monkeypatch, output.SPARE, output.SPARE, output.SPARE - 1)
     bounded = Output(1, 1, str(tmp_path / "out"))
-    bounded.feed(b"x" * 100)
-    bounded.feed(b"x" * 100)
+    for _ in range(3):
+        bounded.feed(b"0123456789" * 3)
+    bounded.close()
     assert bounded.spill is not None
-    assert (bounded.spill.written, bounded.spill.error) == (100, "the disk is nearly full")
+    assert (bounded.spill.written, bounded.spill.error) == (20, "the disk has 255 MiB left")
+    assert ((tmp_path / "out").read_bytes(), left) == (b"0123456789" * 2, [])
+    assert (bounded.head, bounded.tail, bounded.total) == (b"0", b"9", 90)
+
+
+def test_on_a_disk_that_is_nearly_full_no_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_free(monkeypatch, 3 << 20)
+    bounded = Output(1, 1, str(tmp_path / "out"))
+    bounded.feed(b"0123456789")
+    bounded.close()
+    assert bounded.spill is not None
+    assert (bounded.spill.written, bounded.spill.error) == (0, "the disk has 3 MiB left")
+    assert not (tmp_path / "out").exists()
+    assert (bounded.head, bounded.tail) == (b"0", b"9")
 
 
 def test_the_file_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_CHECK_EVERY", 10)
+    monkeypatch.setattr(output, "CHECK_EVERY", 10)
     monkeypatch.setattr(output, "SPILL_LIMIT", 150)
     bounded = Output(1, 1, str(tmp_path / "out"))
     for _ in range(4):
         bounded.feed(b"x" * 100)
     assert bounded.spill is not None
-    assert bounded.spill.written == 200
+    assert bounded.spill.written == 150
     assert bounded.spill.error
 
 

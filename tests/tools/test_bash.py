@@ -75,10 +75,19 @@ def test_of_a_long_output_head_and_tail_are_shown_and_the_file_is_named() -> Non
 
 
 def test_an_incomplete_file_says_so() -> None:
-    given = done(
-        b"a", tail=b"z", total=99, spill=Path("/s"), spilled=50, spill_error="No space left on device"
+    given = done(b"a", tail=b"z", total=99, spill=Path("/s"), spilled=50, spill_error="the disk is full")
+    assert bash.result(given, 9, FREE).text == (
+        "a\n[... 97 bytes left out; its beginning: /s ...]\nz\n[exit 0, 0.2 s]\n"
+        "[/s holds the first 50 bytes; the rest was not kept: the disk is full]"
     )
-    assert "[/s holds only the first 50 bytes: No space left on device]" in bash.result(given, 9, FREE).text
+
+
+def test_a_file_that_could_not_be_made_is_not_named() -> None:
+    given = done(b"a", tail=b"z", total=99, spill_error="the disk is full")
+    assert bash.result(given, 9, FREE).text == (
+        "a\n[... 97 bytes left out ...]\nz\n[exit 0, 0.2 s]\n"
+        "[what is left out was not kept: the disk is full]"
+    )
 
 
 def test_bytes_that_are_no_text_are_shown_and_marked() -> None:
