@@ -69,7 +69,7 @@ def test_a_follower_that_leaves_with_unread_events_hurts_neither_the_daemon_nor_
     for _ in range(20):
         leaves = follower(home, session)
         stays.call("session.send", session=session, verb="inject", text=BIG)
-        leaves._socket.close()  # with what it has not read: the daemon's next write fails
+        leaves.close()  # with what it has not read: the daemon's next write fails
     seqs = []
     for event in stays.events():
         seqs.append(event["params"]["event"]["seq"])
