@@ -28,11 +28,15 @@ from dshd.errors import DshError
 
 MIN_COLUMNS: Final = 36
 MAX_COLUMNS: Final = 1000
+LAST_COLUMN: Final = 12  # columns that others make room for, before
+NARROWEST: Final = 14  # they would be less
 
 # C0 but newline and tab, DEL, C1; and what reorders or hides text: bidi controls, zero widths,
-# line and paragraph separators, tags.
+# line and paragraph separators, tags. A joiner (U+200D) between emoji hides nothing: it makes one of them.
+_EMOJI = "\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+    f"|(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])"
 )
 _JSON_CONTROL = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LONE = re.compile("[\ud800-\udfff]")
@@ -84,12 +88,14 @@ def utf8_locale(environ: Mapping[str, str]) -> bool:
 
 
 def columns(environ: Mapping[str, str]) -> int:
-    """How wide: COLUMNS, else the terminal's width, else 80; from 36 to 1000."""
+    """How wide: COLUMNS, else the terminal's width, else 80; from 36 to 1000. A COLUMNS that is no width
+    counts as 80."""
+    said = environ.get("COLUMNS", "")
     try:
-        said = int(environ.get("COLUMNS", ""))
+        wide = int(said) if said else _terminal_columns()
     except ValueError:
-        said = _terminal_columns() or 80
-    return min(max(MIN_COLUMNS, said), MAX_COLUMNS)
+        wide = 0
+    return min(max(MIN_COLUMNS, wide if wide > 0 else 80), MAX_COLUMNS)
 
 
 def _terminal_columns() -> int:
@@ -311,7 +317,7 @@ def width(text: str) -> int:
 
 
 def _cell(unicodedata: Any, char: str) -> int:
-    if unicodedata.combining(char):
+    if unicodedata.combining(char) or char in "\u200d\ufe0f":
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
@@ -343,16 +349,28 @@ def table(
     rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(), gap: str = "  ",
     limit: int | None = None, ellipsis: str = "...",
 ) -> list[str]:  # fmt: skip
-    """Rows in columns. The last column is never padded, and cut if there is a limit (a terminal)."""
+    """Rows in columns. The last column is never padded. If there is a limit (a terminal) it is cut, and
+    where it had no room, the widest of the others too."""
     if not rows:
         return []
     widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
+    if limit is not None:
+        widths = _narrowed(widths, limit - len(gap) * len(widths) - LAST_COLUMN)
     return [_row(row, widths, right, gap, limit, ellipsis) for row in rows]
+
+
+def _narrowed(widths: list[int], room: int) -> list[int]:
+    """The widest made narrower, until all have room together; none below `NARROWEST`."""
+    widths = list(widths)
+    while sum(widths) > room and (widest := max(widths)) > NARROWEST:
+        widths[widths.index(widest)] -= 1
+    return widths
 
 
 def _row(row: Sequence[str], widths: list[int], right: frozenset[int], gap: str, limit: int | None,
          ellipsis: str) -> str:  # fmt: skip
-    head = gap.join(pad(cell, widths[at], at in right) for at, cell in enumerate(row[:-1]))
+    cells = row[:-1] if limit is None else [cut(row[at], room, ellipsis) for at, room in enumerate(widths)]
+    head = gap.join(pad(cell, widths[at], at in right) for at, cell in enumerate(cells))
     line = f"{head}{gap}{row[-1]}" if row[-1] else head
     line = line.rstrip()
     return line if limit is None else cut(line, limit, ellipsis)

@@ -95,7 +95,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, newest: int | None
         return
     where = cli.where(ref)
     select = wire.LogReadParams(**where, turns=turns, turn=turn, since=since, chunks=chunks)
-    show.all(_read(cli, select))
+    show.all(_read(cli, select), stopped=not cli.client().is_running())
 
 
 def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]:
@@ -134,12 +134,14 @@ class Show:
             out.columns, full=full, reasoning=reasoning, ellipsis=out.ellipsis, limit=out.out.tty
         )
 
-    def all(self, events: Iterable[tuple[str, LogLine]]) -> None:
+    def all(self, events: Iterable[tuple[str, LogLine]], stopped: bool) -> None:
+        """``stopped``: no daemon runs, so no turn goes on."""
         for session, event in events:
             if self._cli.out.out.gone:
                 return
             self.one(session, event)
-        self.end()
+        if not self.raw:
+            self._cli.out.lines(self._chat.end(stopped))
 
     def one(self, session: str, event: LogLine, hold: bool = True) -> None:
         out = self._cli.out
@@ -150,10 +152,6 @@ class Show:
         else:
             self._chat.place = os.path.join(self._cli.client().places.sessions, session, "attachments")
             out.lines(self._chat.feed(event))
-
-    def end(self) -> None:
-        if not self.raw:
-            self._cli.out.lines(self._chat.end())
 
 
 def _follow(cli: Cli, ref: str | None, show: Show, turns: int | None, chunks: bool) -> None:

@@ -9,7 +9,7 @@ import click
 
 from dshctl import sending, sentences
 from dshctl.base import NUMBER, SESSION, WORDS, Cli, Group, command
-from dshctl.output import one_line, table
+from dshctl.output import cut, one_line, table
 from dshctl.times import clock, now_ms, since
 from dshd import wire
 
@@ -64,21 +64,29 @@ def ls(cli: Cli, session: str | None, queue: Any) -> None:
 
 def lines(cli: Cli, listing: Json, messages: list[Json], now: int) -> Iterator[str]:
     """A heading, then what waits, by queue."""
-    yield heading(listing["session"], bool(messages), now)
+    limit = cli.out.columns - 1 if cli.out.out.tty else None
+    yield heading(listing["session"], bool(messages), now, limit, cli.out.ellipsis)
     if messages:
         yield ""
-    limit = cli.out.columns - 1 if cli.out.out.tty else None
     rows = table([row(message, now) for message in messages], limit=limit, ellipsis=cli.out.ellipsis)
     for queue, title in QUEUES:
         block = [line for line, message in zip(rows, messages, strict=True) if message["queue"] == queue]
         yield from [title, *block] if block else []
 
 
-def heading(session: Json, waiting: bool, now: int) -> str:
-    """``api: turn 12 runs, step 4, 41 min (bash make test)``."""
+def heading(session: Json, waiting: bool, now: int, limit: int | None = None, ellipsis: str = "...") -> str:
+    """``api: turn 12 runs, step 4, 41 min (bash make test)``; cut to ``limit``, but for what to type."""
     name = sentences.name_of(session)
     if session.get("parked") and waiting:
-        return f"{name}: {_parked(session['parked'], now)} ({sentences.wake_command(session)})"
+        todo = f" ({sentences.wake_command(session)})"
+        words = f"{name}: {_parked(session['parked'], now)}"
+        return (words if limit is None else cut(words, max(40, limit - len(todo)), ellipsis)) + todo
+    words = _busy(session, waiting, now)
+    return words if limit is None else cut(words, limit, ellipsis)
+
+
+def _busy(session: Json, waiting: bool, now: int) -> str:
+    name = sentences.name_of(session)
     if session.get("phase") in (None, "idle"):
         return f"{name}: idle{'' if waiting else ', nothing queued'}."
     now_doing = sentences.now_doing(session, now, ", {}")
@@ -93,7 +101,7 @@ def heading(session: Json, waiting: bool, now: int) -> str:
 
 def _parked(park: Json, now: int) -> str:
     since_when = f" since {clock(park['at'], now)}" if park.get("at") else ""
-    why = sentences.park_reason(park)
+    why = one_line(sentences.park_reason(park))
     return f"PARKED{since_when}{f', {why}' if why else ''}"
 
 

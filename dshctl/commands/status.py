@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -218,8 +218,8 @@ _NEEDS = {
 
 
 def _waiting(session: Json, now: int) -> tuple[str, str, str]:
-    name = sentences.name_of(session)
-    return name, one_line(str(session.get("doing") or "waits")), f"dshctl show {sentences.name_of(_typed(session))}"
+    look = f"dshctl show {sentences.name_of(_typed(session))}"
+    return sentences.name_of(session), one_line(str(session.get("doing") or "waits")), look
 
 
 def _running(session: Json, now: int) -> tuple[str, str, str]:

@@ -27,7 +27,9 @@ Json = dict[str, Any]
 @SESSION
 @click.option("--all", "everything", is_flag=True, help="Every session.")
 @click.option(
-    "--add", multiple=True, metavar="WHAT=N",
+    "--add",
+    multiple=True,
+    metavar="WHAT=N",
     help="Raise the limit that stopped it: cost=2, steps=50, time=1h, tokens=100k, errors=5.",
 )
 def COMMAND(

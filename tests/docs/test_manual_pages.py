@@ -81,3 +81,22 @@ def test_dshd_log_5_marks_the_events_that_are_told_before_they_are_synced() -> N
 def test_every_reason_of_a_turns_end_stands_in_dshd_log_5() -> None:
     (end,) = [i for i in pages.read("dshd-log.5").section("EVENTS") if "turn/end" in i.tag]
     assert set(events.TURN_REASONS) <= pages.words(end.body, "Li")
+
+
+MACROS = set(
+    "Fl Ar Cm Ic Op Oo Oc Pq Po Pc Ns No Em Sy Li Xr Sx It Nm Pa Ev Er Dq Sq Va Vt Ql".split()  # noqa: SIM905
+)
+PUNCTUATION = set(",.;:|()[]?!")
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "man").iterdir()))
+def test_no_word_of_a_sentence_is_shown_as_a_flag(page: str) -> None:
+    """``Fl -keep , the default`` would print "--keep, -the -default"."""
+    for line in (ROOT / "man" / page).read_text().splitlines():
+        words = line.split() if line.startswith(".") else []
+        flags = False
+        for word in words:
+            if word.lstrip(".") in MACROS:
+                flags = word.lstrip(".") == "Fl"
+            elif flags and word not in PUNCTUATION:
+                assert word.startswith("-") or len(word) == 1, f"{page}: {line}"

@@ -163,6 +163,30 @@ def test_of_a_long_text_the_beginning_is_shown_and_where_the_whole_is() -> None:
     assert lines[1:6] == ["one", "two", "one", "two", where]
 
 
+def test_a_turn_that_no_daemon_runs_reads_as_stopped() -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x").add("step/start", step=1)
+    asked = {"type": "tool-call", "id": "c1", "name": "bash", "arguments": '{"command":"sleep 20"}'}
+    log.add("assistant/message", content=[asked])
+    lines = {}
+    for stopped in (True, False):
+        chat = Chat(80, now=lambda: NOW)
+        lines[stopped] = [line for event in log.events for line in chat.feed(event)] + chat.end(stopped)
+    assert lines[False][-1] == f"  $ sleep 20{' ' * 63}..."
+    assert lines[True][-3:-1] == [f"  $ sleep 20{' ' * 59}stopped", f"-- stopped: no daemon runs {'-' * 53}"]
+    assert Chat(80).end(True) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "whole"), [({}, False), ({"full": True}, True), ({"limit": False}, True)]
+)
+def test_how_a_turn_ended_is_one_line_of_a_terminal(options: dict[str, bool], whole: bool) -> None:
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    log.add("turn/end", turn=12, reason="error", error={"message": "the conversation is full; " * 12})
+    (rule,) = (line for line in log.lines(**options) if line.startswith("-- ended"))
+    assert (len(rule) > 300) == whole
+    assert whole or (len(rule) == 80 and rule.endswith("... ---"))
+
+
 @pytest.mark.parametrize(
     ("ms", "says"), [(500, "again in 0.5 s"), (2000, "again in 2 s"), (None, "(again: ")]
 )

@@ -98,10 +98,14 @@ def test_what_python_sets_in_the_c_locale_is_not_the_users_word(
     assert ("LC_CTYPE" in output.given_environ(str(tmp_path / "environ"))) is kept
 
 
-@pytest.mark.parametrize(("value", "columns"), [("100", 100), ("10", 36), ("", 80), ("wide", 80)])
+@pytest.mark.parametrize(
+    ("value", "columns"), [("100", 100), ("10", 36), ("", 80), ("wide", 80), ("0", 80), ("-5", 80)]
+)
 def test_columns(value: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_terminal_columns", lambda: 0)
     assert output.columns({"COLUMNS": value}) == columns
+    monkeypatch.setattr(output, "_terminal_columns", lambda: 132)
+    assert output.columns({"COLUMNS": value}) == (132 if value == "" else columns)
 
 
 def test_tables_align_and_only_cut_their_last_column_where_there_is_a_limit() -> None:
@@ -113,6 +117,30 @@ def test_tables_align_and_only_cut_their_last_column_where_there_is_a_limit() ->
     ]
     assert output.table(rows, limit=20, ellipsis="\u2026")[1] == "api   2   Fix the f\u2026"
     assert output.table([]) == []
+
+
+def test_a_long_cell_leaves_room_for_the_last_column_where_there_is_a_limit() -> None:
+    rows = [("NAME", "STATE", "TITLE"), ("x" * 64, "idle", "Fix the tests"), ("api", "running", "")]
+    assert output.table(rows)[1] == f"{'x' * 64}  idle     Fix the tests"
+    shown = output.table(rows, limit=40, ellipsis="\u2026")
+    assert shown[1] == f"{'x' * 16}\u2026  idle     Fix the tes\u2026"
+    assert shown[2] == f"api{' ' * 14}  running"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "cells"),
+    [
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", None, 6),
+        ("\u2764\ufe0f\u200d\U0001f525", None, 3),
+        ("a\u200db", "a<U+200D>b", 2),
+        ("\U0001f468\u200d", "\U0001f468<U+200D>", 2),
+        ("\u200d\U0001f468", "<U+200D>\U0001f468", 2),
+        ("\U0001f468\u202e\u200d\U0001f469", "\U0001f468<U+202E><U+200D>\U0001f469", 5),
+    ],
+)
+def test_a_joiner_is_shown_unless_it_makes_an_emoji(text: str, shown: str | None, cells: int) -> None:
+    assert output.visible(text) == (text if shown is None else shown)
+    assert output.width(text) == cells
 
 
 def test_colour_is_for_terminals_that_want_it() -> None:

@@ -130,6 +130,34 @@ def test_on_a_terminal_nothing_is_wider_than_it(dshctl: Dshctl, fake: Fake) -> N
     assert "..." in dshctl("status", tty=True, LANG="C").out
 
 
+LONG = "the provider said " + "this conversation is full; " * 12
+
+
+def test_long_reasons_and_names_are_cut_on_a_terminal_and_commands_stay(dshctl: Dshctl, fake: Fake) -> None:
+    parked = {"by": "error", "what": LONG, "at": NOW - 5 * MIN, "count": 3}
+    full = session("x" * 64, "parked", parked=parked, needs=[{"kind": "parked", "id": None}],
+                   doing=LONG, id="s4h8w2c1")  # fmt: skip
+    waits = session("w" * 64, "waiting", doing=LONG, id="s4h8w2c2", phase="running", turn=3)
+    message = {"id": "s4h8w2c1.19", "verb": "followup", "queue": "next-turn", "position": 1, "text": LONG}
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [full, waits]}
+    fake.answers["session.list"] = {"sessions": [full, waits], "current": None, "closed": 0}
+    for listed, typed in ((full, "(dshctl wake -s " + "x" * 64 + ")"), (waits, "")):
+        fake.answers["queue.ls"] = {"session": listed, "messages": [message]}
+        head = dshctl("queue", tty=True).out.splitlines()[0]
+        assert typed in head
+        assert len(head.removesuffix(typed)) <= 80
+        assert LONG.strip() in dshctl("queue").out.splitlines()[0]
+    shown = dshctl("status", tty=True).out.splitlines()
+    assert all(len(line) <= 80 for line in shown), shown
+    assert any(line.endswith("  dshctl wake -s s4h8w2c1") for line in shown)
+    assert any(line.endswith("  dshctl show s4h8w2c2") for line in shown)
+    assert LONG.strip() in dshctl("status").out
+    shown = dshctl("ls", tty=True).out.splitlines()
+    assert all(len(line) <= 80 for line in shown)
+    assert "TITLE" in shown[0]
+    assert "x" * 64 in dshctl("ls").out
+
+
 def test_status_in_a_word_when_all_is_well(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["daemon.status"] = {**STATUS, "sessions": [], "closed": 0, "today": {}, "supervisor": None}
     assert (
