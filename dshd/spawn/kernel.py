@@ -19,14 +19,17 @@ import contextlib
 import ctypes
 import os
 import resource
-from collections.abc import Iterable
+import struct
+from collections.abc import Collection, Iterable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 RLIMIT_LOCKS = 10
+CAPABILITY_VERSION, LAST_CAPABILITY = 0x20080522, 63
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,7 +37,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 def prctl(option: int, value: int | bytes, more: Any = 0) -> None:
     """prctl(2) with one argument, or two. Raises OSError."""
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
-    if libc.prctl(option, argument, more, 0, 0) != 0:
+    _checked(libc.prctl(option, argument, more, 0, 0))
+
+
+def _checked(result: int) -> None:
+    if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -53,6 +60,23 @@ def die_with(parent: int, signum: int) -> bool:
 def guard_memory() -> None:
     """Nobody but root may read our memory or environment through /proc (they hold the daemon's keys)."""
     prctl(PR_SET_DUMPABLE, 0)
+
+
+def keep_capabilities(kept: Collection[int]) -> None:
+    """Give up all but these, here and for what is executed later, root or not; call it when nothing can be
+    gained any more (no_new_privs), or a file's own would count. Raises OSError."""
+    for number in range(LAST_CAPABILITY + 1):
+        if number not in kept:
+            with contextlib.suppress(
+                OSError
+            ):  # the kernel has no such one, or we may not (and can't gain any)
+                prctl(PR_CAPBSET_DROP, number)
+    mask = sum(1 << number for number in kept)
+    head = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    held = ctypes.create_string_buffer(24)  # two of (effective, permitted, inheritable)
+    _checked(libc.capget(head, held))
+    _, low, _, _, _, _ = struct.unpack("=6I", held.raw)
+    _checked(libc.capset(head, struct.pack("=6I", low & mask, low & mask, 0, 0, 0, 0)))
 
 
 def rename(name: str) -> None:

@@ -34,6 +34,8 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 READ = EXECUTE | READ_FILE | READ_DIR
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+# Capabilities that stay: CHOWN, DAC_OVERRIDE, FOWNER. (MKNOD, for one, would be a way to the disk itself.)
+KEPT = frozenset({0, 1, 3})
 BIND_AND_CONNECT = 0b11
 ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
@@ -59,6 +61,7 @@ def restrict(rules: dict[str, Any]) -> None:
     kernel.prctl(PR_SET_NO_NEW_PRIVS, 1)
     _call(RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
+    kernel.keep_capabilities(KEPT)
     if seccomp.works():
         seccomp.restrict(bool(rules["net"]))
 

@@ -689,6 +689,16 @@ async def test_root_has_no_way_to_raise_itself_again(bubble: ToolContext) -> Non
     assert "raised" not in output.text
 
 
+async def test_root_keeps_what_changes_files_and_nothing_else(confined: ToolContext) -> None:
+    output = await sh(confined, "grep -E 'Cap(Prm|Eff)' /proc/self/status; mknod disk b 1 0")
+    assert not exists(confined.dir / "disk")
+    held = 0b1011 if os.geteuid() == 0 else 0
+    assert output.text.startswith(f"CapPrm:\t{held:016x}\nCapEff:\t{held:016x}\n")
+    if os.geteuid() == 0:
+        await sh(confined, "touch a; chmod 600 a; chown 1000:1000 a; echo x > a")
+        assert (confined.dir / "a").stat().st_uid == 1000
+
+
 async def test_full_mode_has_no_sandbox(ctx: ToolContext, elsewhere: Path) -> None:
     await sh(attrs.evolve(ctx, mode="full"), f"echo x > {elsewhere}/x")
     assert (elsewhere / "x").exists()
