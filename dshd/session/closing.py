@@ -15,7 +15,7 @@ What a call without a result is told:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -25,8 +25,16 @@ from dshd.session.events import text_block
 from dshd.session.scratch import Scratch
 from dshd.session.turns import CallState, OpenTurn
 from dshd.session.who import SYSTEM
+from dshd.tools.tool import Call
 
 FAILURES_BEFORE_HELD: Final = 3
+
+
+Describe = Callable[[Call], str]
+
+
+def _described(call: Call) -> str:
+    return call.name
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -35,7 +43,8 @@ class Ending:
 
     ``results``: ``{call id: tool/result members}`` of calls that had finished. ``resume``: the
     next start goes on with this turn. ``budget``: the limit that ended it; ``usage``: of attempts of
-    the open step that no event tells yet; ``worked``: ms of work, None if nobody knows.
+    the open step that no event tells yet; ``worked``: ms of work, None if nobody knows. ``ended``: Unix ms of
+    the last that was heard of it, if that is not now. ``describe``: what a call is about, for people.
     """
 
     reason: str
@@ -49,6 +58,8 @@ class Ending:
     budget: Mapping[str, Any] | None = None
     usage: Mapping[str, Any] = attrs.field(factory=dict)
     worked: int | None = None
+    ended: int | None = None
+    describe: Describe = _described
 
 
 def close_turn(s: Scratch, ending: Ending) -> None:
@@ -101,7 +112,9 @@ def _missing_result(call: CallState, ending: Ending) -> dict[str, Any]:
     otherwise = "the daemon stopped" if ending.recovery else "the turn ended"
     cause = _CAUSES.get(ending.cause or ending.reason, otherwise)
     said = text.format(cause=cause, why=cause[:1].upper() + cause[1:])
-    error = {"code": code, "what": what_of(call)} if code == "OUTCOME_UNKNOWN" else {"code": code}
+    error = {"code": code}
+    if code == "OUTCOME_UNKNOWN":
+        error["what"] = what_of(call, ending.describe)
     return {"content": [text_block(said)], "is_error": True, "error": error}
 
 
@@ -126,9 +139,11 @@ _CAUSES: Final = {
 }
 
 
-def what_of(call: CallState) -> str:
-    """The gist of a call for people: its name and the start of its arguments."""
-    return f"{call.name} {call.arguments}"[:200]
+def what_of(call: CallState, describe: Describe) -> str:
+    """The gist of a call for people, without its name: ``git push``; of one that makes no sense its raw
+    arguments."""
+    said = describe(Call(call.id, call.name, call.arguments))
+    return (said.removeprefix(call.name).removeprefix(":").strip() or call.arguments)[:200]
 
 
 def _return_claimed(s: Scratch, ending: Ending) -> None:
@@ -191,6 +206,8 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
         data["budget"] = dict(ending.budget)
     if ending.worked is not None:
         data["worked_ms"] = ending.worked
+    if ending.ended is not None:
+        data["ended_at"] = max(ending.ended, turn.started_at)
     if ending.recovery:
         data["recovery"] = True
     if ending.resume and now.members:
@@ -199,10 +216,12 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
 
 
 def recover(
-    s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool, cause: str = "crash"
-) -> None:
+    s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool, cause: str = "crash",
+    *, heard: int, describe: Describe,
+) -> None:  # fmt: skip
     """Close what a crash (or, ``cause`` import, an export) left open: `aborted` if that had been asked for,
-    else `interrupted`."""
+    else `interrupted`. ``heard``: Unix ms of the last that was written before it; what came after is not the
+    turn's time."""
     turn = s.state.turn
     if turn is None:
         return
@@ -212,6 +231,8 @@ def recover(
         cause=abort.cause if abort else cause,
         recovery=True,
         partial=partial,
+        ended=heard,
+        describe=describe,
         resume=continue_interrupted and abort is None and s.state.crashes + 1 < 3,
     )
     close_turn(s, ending)

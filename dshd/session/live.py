@@ -150,10 +150,12 @@ class Live:
         around = self.around
 
         def prelude(s: Scratch) -> None:
-            repaired, doubted = s.state.repaired, s.state.doubted
+            repaired, doubted, heard = s.state.repaired, s.state.doubted, s.state.time
             s.emit("session/opened", {"boot": around.boot, "version": around.version, "found": found})
             go_on = around.services.config().recovery.continue_interrupted
-            closing.recover(s, partial, go_on and not repaired)
+            closing.recover(
+                s, partial, go_on and not repaired, heard=heard, describe=around.services.tools.describe
+            )
             if repaired:
                 queueing.hold_doubted(s, doubted)
 

@@ -119,8 +119,9 @@ class Porter:
                 changes = self._changes(made, rows, p.env)
                 around, now = self._loader.around, self._services.now()
                 return transfer.import_batch(
-                    made, now, by=peer.source(), boot=around.boot, version=around.version, settings=changes
-                )
+                    made, now, by=peer.source(), boot=around.boot, version=around.version, settings=changes,
+                    describe=self._services.tools.describe,
+                )  # fmt: skip
 
             state = await self._finish(made, token, last)
         dir = str(state.settings.get("dir"))

@@ -217,14 +217,15 @@ def _check_settings(state: State) -> None:
 
 
 def import_batch(
-    made: Made, now: int, *, by: Json, boot: str, version: str, settings: Mapping[str, Any]
-) -> Scratch:
+    made: Made, now: int, *, by: Json, boot: str, version: str, settings: Mapping[str, Any],
+    describe: closing.Describe,
+) -> Scratch:  # fmt: skip
     """The last batch; ``settings`` are what changes of them."""
     assert made.loaded is not None
     s = Scratch(made.state, now, made.synced)
-    repaired, doubted = s.state.repaired, s.state.doubted
+    repaired, doubted, heard = s.state.repaired, s.state.doubted, s.state.time
     s.emit("session/opened", {"boot": boot, "version": version, "found": made.loaded.found})
-    closing.recover(s, made.loaded.partial, False, "import")
+    closing.recover(s, made.loaded.partial, False, "import", heard=heard, describe=describe)
     if repaired:
         queueing.hold_doubted(s, doubted)
     if settings:

@@ -124,7 +124,7 @@ def end(turn: OpenTurn, data: Mapping[str, Any], at: int) -> EndedTurn:
     return EndedTurn(
         number=turn.number,
         started_at=turn.started_at,
-        ended_at=at,
+        ended_at=data.get("ended_at", at),
         reason=data["reason"],
         cause=data.get("cause"),
         error=data.get("error"),

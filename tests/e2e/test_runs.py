@@ -107,3 +107,18 @@ def test_the_key_of_a_new_session_means_what_was_asked_first(home: Home) -> None
     here = home.ok("new", "--key", "here")
     assert home.ok("new", "--key", "here") == here
     assert home.ctl("new", "--key", "here", "--mode", "full").returncode == 5
+
+
+def test_a_turn_that_a_crash_ended_has_lasted_until_then_and_says_what_is_unknown(home: Home) -> None:
+    child = home.popen("run", "--key", "k", script(bash("sleep 60; true"), say="work"))
+    home.wait_event("tool/call")
+    heard = home.log()[-1]["time"]
+    home.children[0].kill()
+    home.children[0].wait()
+    home.start()
+    child.wait(30)
+    (result,) = home.json("answer", f"{home.sessions()[0]}.1", exit=14)
+    assert (result["outcome"], result["ended_at"]) == ("interrupted", heard)
+    assert result["unknown"] == [{"tool": "bash", "what": "sleep 60; true"}]
+    (end,) = home.log(type="turn/end")
+    assert end["data"]["ended_at"] == heard <= end["time"]

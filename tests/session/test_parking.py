@@ -13,10 +13,11 @@ from dshd.config import Config, Recovery
 from dshd.errors import Conflict
 from dshd.log.memory import MemoryDisk
 from dshd.model.errors import ModelError
-from dshd.session import queueing
+from dshd.session import closing, queueing
 from dshd.session.session import Session
+from dshd.session.turns import CallState
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import ME, World, call, followup, inject, say, settled, steer, until
+from tests.session.rig import ME, Gate, InlineTools, World, call, followup, inject, say, settled, steer, until
 
 NO = ModelError("AUTH", "no")
 
@@ -547,15 +548,31 @@ async def test_openings_with_something_between_them_are_no_loop(between: str) ->
 async def test_recovery_says_interrupted_and_never_completed() -> None:
     async with World().run() as world:
         session = await world.session()
-        sent = await begin(world, session)
+        world.script = [call("gate:push")]
+        sent = await followup(session, "work")
+        await world.gate.began.wait()
+        heard = world.events(session)[-1].time
         after = world.crash()
+        after.clock_offset += 3_600_000
     async with after.run():
         again = await after.again(session)
         result = await settled(again, sent["message"])
         assert (result["outcome"], result["exit"]) == ("interrupted", 14)
-        assert result["unknown"] == [{"tool": "gate", "what": 'gate {"name": ""}'}]
+        assert result["unknown"] == [{"tool": "gate", "what": "push"}]
         end = next(e.data for e in after.events(again) if e.type == "turn/end")
         assert end["recovery"] is True
+        assert result["started_at"] <= heard
+        assert result["ended_at"] == end["ended_at"] == heard  # not an hour later, when it was found
+
+
+async def test_a_call_that_makes_no_sense_is_told_by_its_raw_arguments() -> None:
+    def what(arguments: str) -> str:
+        state = CallState("c1", "gate", arguments)
+        return closing.what_of(state, InlineTools([Gate()]).describe)
+
+    assert what('{"name": "push"}') == "push"
+    assert what('{"name": 1') == '{"name": 1'
+    assert len(what("x" * 1000)) == 200
 
 
 async def test_an_abort_that_was_asked_for_before_the_crash_holds_after_it() -> None:
