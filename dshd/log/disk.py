@@ -357,12 +357,10 @@ class Disk:
             raise
 
     def touch_synced(self, path: Path) -> None:
-        """Make an empty file, if there is none. Durability: on return its name is on disk."""
+        """Make an empty file, if there is none. Durability: on return its name, all there is of it, is on
+        disk."""
         fd = self.calls.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        try:
-            self.calls.fsync(fd)
-        finally:
-            self.calls.close(fd)
+        self.calls.close(fd)
         self.sync_dir(path.parent)
 
     # -- names
@@ -383,6 +381,10 @@ class Disk:
         with contextlib.suppress(FileExistsError):
             self.calls.mkdir(str(path), DIR_MODE)
         self.sync_dir(path.parent)
+
+    def create_dir(self, path: Path) -> None:
+        """Make a directory (0700) that is not there. Durability: none, before the one above it is synced."""
+        self.calls.mkdir(str(path), DIR_MODE)
 
     def rename_synced(self, source: Path, target: Path) -> None:
         """Durability: on return both directories are on disk. Sync the file's bytes first."""

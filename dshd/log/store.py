@@ -90,11 +90,11 @@ class Store:
 
     def begin(self, token: str) -> Path:
         """An empty directory for a session that is made step by step; ``token`` names it meanwhile. What
-        is in it is swept at the next start, unless it comes to `finish`."""
+        is in it is swept at the next start, unless it comes to `finish`. Not durable before that."""
         new = self.sessions / f"{NEW}{token}"
         with explained("make", new):
             self._discard(new)
-            self.disk.create_dir_synced(new)
+            self.disk.create_dir(new)
         return new
 
     def finish(self, token: str, session: str) -> Path:

@@ -97,10 +97,18 @@ def test_a_failed_creation_leaves_nothing(disk: MemoryDisk, store: Store, call: 
 
 
 def test_a_creation_whose_last_sync_fails_is_not_there(disk: MemoryDisk, store: Store) -> None:
-    disk.fail("fsync", errno.EIO, path="/sessions", skip=1)
+    disk.fail("fsync", errno.EIO, path="/sessions")
     with pytest.raises(DshError, match="Input/output error"):
         store.create("s1", LINES, FILES)
     assert store.ids() == []
+
+
+def test_a_creation_waits_for_the_disk_no_more_often_than_it_must(disk: MemoryDisk, store: Store) -> None:
+    before = disk.counts["fsync"]
+    store.create("s1", LINES)
+    assert disk.counts["fsync"] - before == 3  # the log, its directory, and that one's name
+    store.mark("s1")
+    assert disk.counts["fsync"] - before == 4
 
 
 def test_creation_works_again_by_itself_when_there_are_inodes_again(disk: MemoryDisk, store: Store) -> None:
