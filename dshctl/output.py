@@ -115,14 +115,16 @@ class Stream:
     """A file descriptor's end of ours: bytes out, nothing raised when nobody reads any more."""
 
     def __init__(self, raw: BinaryIO | None, tty: bool) -> None:
-        self._raw = raw
+        self._raw = raw  # None: it was closed when we came
         self.tty = tty
-        self.gone = raw is None  # closed, or its reader went away
+        self.gone = False  # its reader went away
 
     def write(self, text: str) -> None:
         """Write and flush. A reader that went away is noted; raises Unwritable for other failures."""
-        if self.gone or self._raw is None:
+        if self.gone:
             return
+        if self._raw is None:
+            raise Unwritable("it is closed")
         try:
             self._raw.write(text.encode("utf-8", "replace"))
             self._raw.flush()
@@ -133,9 +135,9 @@ class Stream:
 
     def data(self, raw: bytes) -> None:
         """Bytes as they are, whole or not at all: raises Unwritable, also if nobody reads them."""
+        if self._raw is None:
+            raise Unwritable("it is closed")
         try:
-            if self._raw is None:
-                raise BrokenPipeError
             self._raw.write(raw)
             self._raw.flush()
         except BrokenPipeError:
@@ -290,10 +292,17 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 79, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
+# Further members that an error may have, by its kind; null where it has none. See the schema.
+FACTS: Final = (
+    "candidates", "close", "differs", "directory", "id", "nearest", "protocol", "reset_to", "room",
+)  # fmt: skip
+
+
 def error_item(error: DshError) -> dict[str, Any]:
-    """The `error` object; the RPC error's further members (`reset_to`, ...) come along."""
+    """The `error` object, all that has one is made by this; members that a newer daemon adds come along."""
     return {
         "type": "error",
+        **dict.fromkeys(FACTS),
         **error.data,
         "code": error.code,
         "message": error.message,

@@ -39,7 +39,8 @@ def test_what_can_be_added(typed: str, meant: tuple[str, float]) -> None:
 @pytest.mark.parametrize(
     "typed",
     ["cost", "cost=", "cost=-1", "cost=0", "cost=1e3", "cost=nan", "steps=1.5", "steps=1h", "time=2x",
-     "money=2", "turn_cost=2", "", "tokens=100kk", "cost=2,steps=5"],
+     "money=2", "turn_cost=2", "", "tokens=100kk", "cost=2,steps=5",
+     "steps=1m", "tokens=1.5m", "tokens=100K"],
 )  # fmt: skip
 def test_what_can_t_be_added(typed: str) -> None:
     with pytest.raises(Invalid):
@@ -94,6 +95,9 @@ def test_a_setting_goes_by_the_names_of_the_option_and_the_budget() -> None:
         assert wire.setting(name, "2.5") == 2.5
     assert wire.setting_name("env.A-B") == "env.A-B"
     assert wire.setting("max-tokens", "100k") == 100_000
+    assert wire.setting("max-tokens", "1.5M") == 1_500_000
+    with pytest.raises(Invalid, match='"1m" is not a number of them; m is minutes; write 50, 100k or 2M'):
+        wire.setting("max-steps", "1m")
     assert wire.setting("max-time", "1h") == 3600
     with pytest.raises(Invalid, match="of all sessions"):
         wire.setting("day_cost", "3")

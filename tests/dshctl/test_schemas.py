@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import referencing
 from referencing.jsonschema import DRAFT202012
 
 import dshctl as package
+from dshctl.output import FACTS, error_item
+from dshd.errors import Invalid
 from dshd.session import tar
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
 
 Json = dict[str, Any]
+TOP = Path(package.__file__).parents[1]
 TAR = tar.header("s4h8w2c1/log.jsonl", 0, 0) + tar.END
 WITH_EXIT = ("receipt", "retrying", "result", "woken", "fsck")  # of each message, session, log
 SCHEMAS = {
@@ -181,6 +185,15 @@ def test_the_daemons_own_shapes_are_as_the_schemas_say() -> None:
 
     check({**views.session(State(), views.IDLE), "id": "s4h8w2c1", "name": "api"})
     check(views.result(State(), message=None, turn=None))
+
+
+def test_every_error_has_every_field_and_no_other() -> None:
+    schema = SCHEMAS["error"]
+    assert set(schema["required"]) == set(schema["properties"]) == {*error_item(Invalid("no")), "exit"}
+    sources = [path.read_text() for package in ("dshd", "dshctl") for path in (TOP / package).rglob("*.py")]
+    facts = {name for text in sources for name in re.findall(r'\bdata=\{"(\w+)": ', text)}
+    assert facts >= {"close", "candidates", "nearest"}
+    assert facts - {"message"} <= set(FACTS)
 
 
 def test_an_error_of_the_daemon_is_one(dshctl: Dshctl, fake: Fake) -> None:
