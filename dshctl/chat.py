@@ -245,7 +245,7 @@ class Chat:
         if self._step:
             parts.append(count(self._step, "step"))
         if self._started:
-            parts.append(times.age(time - self._started))
+            parts.append(times.age(int(data.get("ended_at") or time) - self._started))
         return ", ".join(parts + self._spent(data.get("usage") or {}))
 
     def _spent(self, usage: Json) -> list[str]:

@@ -806,8 +806,8 @@ def parse_duration(text: str) -> float:
 
 
 _MONEY: Final = re.compile(r"\$?(\d{1,12}(?:\.\d{1,9})?|\.\d{1,9})\Z", re.ASCII)
-_COUNT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)([kKmM]?)\Z", re.ASCII)
-_SCALE: Final = {"": 1, "k": 1_000, "m": 1_000_000}
+_COUNT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)([kM]?)\Z", re.ASCII)
+_SCALE: Final = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
 def parse_money(text: str) -> float:
@@ -819,11 +819,12 @@ def parse_money(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """``50``, ``100k``, ``1.5M``. Raises `Invalid`."""
+    """``50``, ``100k``, ``1.5M``; not ``1m``, which are minutes. Raises `Invalid`."""
     match = _COUNT.match(text)
-    count = round(float(match[1]) * _SCALE[match[2].lower()], 3) if match else 0.5
+    count = round(float(match[1]) * _SCALE[match[2]], 3) if match else 0.5
     if count != int(count):
-        raise Invalid(f'"{text}" is not a number of them; write 50, 100k or 2M')
+        minutes = "; m is minutes" if text.endswith("m") else ""
+        raise Invalid(f'"{text}" is not a number of them{minutes}; write 50, 100k or 2M')
     return int(count)
 
 
