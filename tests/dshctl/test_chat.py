@@ -214,6 +214,10 @@ def test_an_error_and_a_crash_are_said() -> None:
         .add("turn/end", turn=12, reason="interrupted", recovery=True)
     )
     assert log.lines()[-2].startswith("-- interrupted (dshd ended before it could close it), 2 s --")
+    log = Log().add("turn/start", turn=12).said("followup", "x")
+    started = log.events[0]["time"]
+    log.add("turn/end", turn=12, reason="interrupted", recovery=True, ended_at=started + 500_000)
+    assert ", 8 min --" in log.lines()[-2]
 
 
 def test_a_turn_that_only_rejected_is_shown() -> None:
