@@ -28,7 +28,11 @@ def few_descriptors() -> None:
 
 def follower(home: Home, session: str) -> Rpc:
     rpc = home.rpc()
-    rpc.call("log.follow", session=session, turns=0)
+    try:
+        rpc.call("log.follow", session=session, turns=0)
+    except RpcError:
+        rpc.close()
+        raise
     return rpc
 
 
