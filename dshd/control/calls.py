@@ -14,6 +14,7 @@ import trio
 
 from dshd import wire
 from dshd.control.access import Rights
+from dshd.control.encoding import Data
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.takeup import Gate
 from dshd.control.uploads import Uploads
@@ -38,7 +39,7 @@ class Link(Protocol):
     @property
     def backlog(self) -> int: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: Data) -> None: ...
 
     async def room(self) -> None: ...
 

@@ -37,7 +37,8 @@ import trio
 from dshd.control import jsonrpc
 from dshd.control.access import Rights
 from dshd.control.calls import Answer, Call, Room
-from dshd.control.feed import KEPT, Follower, Watcher
+from dshd.control.encoding import Data
+from dshd.control.feed import UNSENT, Follower, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
 from dshd.control.methods import METHODS, Method
@@ -74,7 +75,8 @@ PIECE: Final = 64 * 1024  # bytes read at once
 MOST: Final = 64  # requests under way at once; one more is not read
 MOST_WAITS: Final = 1000  # waits, which cost next to nothing
 MOST_FOLLOWED: Final = 10_000
-SMALL: Final = KEPT // 4  # bytes; with less unsent there is room for more
+SMALL: Final = UNSENT // 2  # bytes; with less unsent there is room for more
+TOGETHER: Final = 16 * 1024  # bytes; of shorter unsent pieces one is made, for each costs something, too
 HELLO_S: Final = 30.0
 STALL_S: Final = 30.0  # without a byte taken, the client counts as gone
 LOOK_S: Final = 1.0  # between looks at a client that has finished sending: is it still there?
@@ -385,7 +387,7 @@ class Connection:
         if request.answered:
             self._refuse(request.id, error)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Data) -> None:
         """Give these lines to the client: at once if it takes them, else as it does."""
         if self._state == "closed" or not data:
             return
@@ -393,9 +395,14 @@ class Connection:
         if not self._unsent:
             rest = rest[self._send_now(rest) :]
         if rest:
-            self._unsent.append(rest)
+            self._keep(rest)
             self._backlog += len(rest)
             self._to_send.set()
+
+    def _keep(self, rest: memoryview) -> None:
+        if self._unsent and len(self._unsent[-1]) + len(rest) <= TOGETHER:
+            rest = memoryview(b"".join((self._unsent.pop(), rest)))
+        self._unsent.append(rest)
 
     def _send_now(self, data: memoryview) -> int:
         try:

@@ -9,8 +9,8 @@ A `Channel` exists per session while somebody follows it and keeps the newest li
   to all live followers at once, so a hundred cost a hundred writes and nothing more.
 
 It moves from behind to live when the next line it needs is in the channel's memory (or nothing is), and
-back when its client has not taken the last MiB. Both moves are single steps without a checkpoint, so no
-event falls between the file and memory, and none comes twice.
+back when more than `UNSENT` would wait for its client (of long lines see `encoding`). Both moves are single
+steps without a checkpoint, so no event falls between the file and memory, and none comes twice.
 
 What may be told of a file: of a loaded session what its owner has folded (``told``), because *now*
 events stand in the file before they are durable; of another, what is there after a sync of ours.
@@ -36,6 +36,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import trio
 
 from dshd.control import jsonrpc
+from dshd.control.encoding import Data, Encoder, own, pieces
 from dshd.control.logfile import Line, LogFile
 from dshd.errors import Conflict, NotFound
 from dshd.log.disk import Disk
@@ -44,7 +45,9 @@ from dshd.log.writer import hop
 from dshd.order import InOrder
 from dshd.wire import Position
 
-KEPT: Final = 1024 * 1024  # bytes of lines in a channel's memory, and of unsent ones per follower
+KEPT: Final = 1024 * 1024  # bytes of lines in a channel's memory
+UNSENT: Final = KEPT // 4  # of them that wait for one client, beyond one line
+READ: Final = KEPT // 8  # bytes of a file that are read for it at once
 REST: Final = 10.0  # the pump's rests, in lengths of its rounds
 REST_MOST: Final = 0.05  # s
 BETWEEN: Final = 0.01  # s to look again when neither the file nor memory has the next line
@@ -61,7 +64,7 @@ class Sink(Protocol):
     @property
     def backlog(self) -> int: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: Data) -> None: ...
 
     async def room(self) -> None:
         """Returns when the backlog is small."""
@@ -73,14 +76,15 @@ class Frame(NamedTuple):
     seq: int
     size: int
     chunk: bool
-    data: bytes
+    data: Data
 
 
 class Channel:
     """One session's newest lines, in ``frames``; those not yet given to live followers in ``fresh``."""
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, encoder: Encoder) -> None:
         self.session = session
+        self._encoder = encoder
         self.frames: deque[Frame] = deque()
         self.fresh: list[Frame] = []
         self.live: dict[Follower, None] = {}  # in the order of coming
@@ -93,7 +97,7 @@ class Channel:
 
     def add(self, first_seq: int, lines: Iterable[bytes]) -> None:
         for seq, line in enumerate(lines, first_seq):
-            frame = _frame(self.session, seq, line)
+            frame = self._frame(seq, line)
             self.frames.append(frame)
             self.fresh.append(frame)
             self._size += frame.size
@@ -103,6 +107,10 @@ class Channel:
                 self.pump()  # before anything goes that nobody was given
             self._size -= self.frames.popleft().size
         self.woken.set()
+
+    def _frame(self, seq: int, line: bytes) -> Frame:
+        chunk = line.find(_CHUNK, 0, 80) >= 0
+        return Frame(seq, len(line), chunk, self._encoder.line(self.session, seq, line))
 
     def withdraw(self, to: int) -> None:
         """Everything behind ``to`` is gone. Live followers learn it now, others when they look."""
@@ -119,8 +127,8 @@ class Channel:
         fresh, self.fresh = self.fresh, []
         if not fresh or not self.live:
             return
-        everything = b"".join(frame.data for frame in fresh)
-        without = b"".join(frame.data for frame in fresh if not frame.chunk)
+        everything = pieces(frame.data for frame in fresh)
+        without = pieces(frame.data for frame in fresh if not frame.chunk)
         size = sum(frame.size for frame in fresh)
         for follower in list(self.live):
             follower.give(everything if follower.chunks else without, fresh[-1].seq, size)
@@ -144,11 +152,6 @@ class Channel:
                 rested = trio.current_time() + min(REST_MOST, REST * (time.thread_time() - began))
 
 
-def _frame(session: str, seq: int, line: bytes) -> Frame:
-    chunk = line.find(_CHUNK, 0, 80) >= 0
-    return Frame(seq, len(line), chunk, jsonrpc.event_line(session, line))
-
-
 class Hub:
     """All channels. `publish` and `reset` are called by the session room, in the order of the log.
 
@@ -167,6 +170,7 @@ class Hub:
         self.path = path
         self.told = told
         self.threads = threads
+        self.encoder = Encoder()
         self._channels: dict[str, Channel] = {}
         self._watchers: dict[Watcher, None] = {}
         self._nursery: trio.Nursery | None = None
@@ -205,7 +209,7 @@ class Hub:
         """The session's channel, for one more follower; to be given back with `leave`."""
         channel = self._channels.get(session)
         if channel is None:
-            channel = self._channels[session] = Channel(session)
+            channel = self._channels[session] = Channel(session, self.encoder)
             if self._nursery is not None:
                 self._nursery.start_soon(channel.run)
         channel.followers += 1
@@ -350,15 +354,20 @@ class Follower:
             return []
         if self._offset is None:
             self._offset = await hub.reading(partial(log.locate, self._next))
-        piece = await hub.reading(partial(log.piece, self._offset, bound))
+        piece = await hub.reading(partial(log.piece, self._offset, bound, READ))
         now = hub.told(session)  # it may have been loaded, and written to, meanwhile
         return [line for line in piece.lines if line.seq >= self._next and (now is None or line.seq <= now)]
 
     def _send(self, lines: list[Line]) -> None:
-        data = [jsonrpc.event_line(self.session, line.raw) for line in lines
+        encode = self._hub.encoder.line
+        data = [encode(self.session, line.seq, line.raw) for line in lines
                 if self.chunks or line.type != "assistant/chunk"]  # fmt: skip
         self._next, self._offset = lines[-1].next_seq, lines[-1].end
-        self._sink.write(b"".join(data))
+        self._write(pieces(data))
+
+    def _write(self, data: list[Data]) -> None:
+        for piece in data:
+            self._sink.write(piece)
 
     def _go_live(self) -> bool:
         """The file is read to its end: take the rest from memory, and be fed by the pump from now on.
@@ -372,22 +381,29 @@ class Follower:
         self._sent_back = trio.Event()
         self._channel.live[self] = None
         if frames:
-            data = b"".join(frame.data for frame in frames if self.chunks or not frame.chunk)
+            data = pieces(frame.data for frame in frames if self.chunks or not frame.chunk)
             self.give(data, frames[-1].seq, sum(frame.size for frame in frames))
         return True
 
     # -- called by the channel, synchronously
 
-    def give(self, data: bytes, last_seq: int, size: int) -> None:
+    def give(self, data: list[Data], last_seq: int, size: int) -> None:
         """Lines up to ``last_seq``, ``size`` bytes in the file. What would be too much is left for the
         file, piece by piece."""
-        if self._sink.backlog + len(data) > KEPT:
+        if self._is_too_much(data):
             self._channel.live.pop(self, None)
             self._sent_back.set()
             return
-        self._sink.write(data)
+        self._write(data)
         self._next = last_seq + 1
         self._offset = None if self._offset is None else self._offset + size
+
+    def _is_too_much(self, data: list[Data]) -> bool:
+        """One long line may be given to who has taken all before it; it is nobody's own."""
+        backlog = self._sink.backlog
+        if not backlog and len(data) == 1:
+            return own(data) > UNSENT
+        return backlog + sum(map(len, data)) > UNSENT
 
     def catch_up_resets(self) -> None:
         """Tell of what was withdrawn since we looked, if we had told it."""

@@ -109,11 +109,12 @@ class LogFile:
         with told("read", self.path, self._disk), self._disk.open_read(self.path) as file:
             return file.size
 
-    def lines(self, start: int = 0) -> Iterator[Line]:
+    def lines(self, start: int = 0, size: int = PIECE) -> Iterator[Line]:
         """Good lines from byte ``start``, the beginning of one. Bad ones end it, or, where the log is
-        damaged, are skipped and ``damage`` is set. A last line without newline is one being written."""
+        damaged, are skipped and ``damage`` is set. A last line without newline is one being written.
+        ``size`` bytes are read at once."""
         with told("read", self.path, self._disk):
-            for offset, raw in read_lines(self._disk, self.path, start=start):
+            for offset, raw in read_lines(self._disk, self.path, start=start, size=size):
                 line = as_line(offset, raw)
                 if line is None and not (raw.endswith(b"\n") and self._is_damage(offset)):
                     return
@@ -132,7 +133,7 @@ class LogFile:
     def piece(self, start: int, until: int | None, size: int = PIECE) -> Piece:
         """Lines from byte ``start``, up to seq ``until`` and to about ``size`` bytes (one line at least)."""
         found: list[Line] = []
-        for line in self.lines(start):
+        for line in self.lines(start, size):
             if until is not None and line.seq > until:
                 break
             found.append(line)

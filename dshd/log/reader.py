@@ -21,7 +21,7 @@ _PROBE = 64 * 1024
 
 
 def read_lines(
-    disk: Disk, path: Path, *, start: int = 0, end: int | None = None
+    disk: Disk, path: Path, *, start: int = 0, end: int | None = None, size: int = PIECE
 ) -> Iterator[tuple[int, bytes]]:
     """``(offset, line)`` for each line from byte ``start`` (the beginning of a line) on.
 
@@ -29,7 +29,7 @@ def read_lines(
     `MAX_LINE`. Reads to ``end``, or to what is the end when it gets there.
     """
     with disk.open_read(path) as file:
-        yield from _lines(file, start, end)
+        yield from _lines(file, start, end, size)
 
 
 def _lines(
@@ -37,7 +37,7 @@ def _lines(
 ) -> Iterator[tuple[int, bytes]]:
     offset = start  # of rest
     rest = b""
-    while piece := file.read(offset + len(rest), _count(offset + len(rest), end, size)):
+    while piece := file.read(offset + len(rest), _count(offset + len(rest), end, max(size, min(len(rest), PIECE)))):
         data = rest + piece if rest else piece
         searched, begin = len(rest), 0
         while (newline := data.find(b"\n", max(begin, searched))) >= 0:

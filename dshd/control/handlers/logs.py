@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from dshd import wire
-from dshd.control import jsonrpc
 from dshd.control.calls import Answer, Call, Json
-from dshd.control.feed import Follower, Hub, Watcher
+from dshd.control.encoding import pieces
+from dshd.control.feed import READ, Follower, Hub, Watcher
 from dshd.control.logfile import LogFile, Piece
 from dshd.errors import Damaged
 
@@ -31,11 +31,12 @@ async def _read(call: Call, session: str, params: wire.LogReadParams) -> Json:
     while offset < end:
         async with call.link.reading:
             await call.link.room()
-            piece: Piece = await hub.reading(partial(log.piece, offset, until))
+            piece: Piece = await hub.reading(partial(log.piece, offset, until, READ))
             lines = [line for line in piece.lines if line.offset < end]
-            data = [jsonrpc.event_line(session, line.raw) for line in lines
+            data = [hub.encoder.line(session, line.seq, line.raw) for line in lines
                     if params.chunks or line.type != "assistant/chunk"]  # fmt: skip
-            call.link.write(b"".join(data))
+            for one in pieces(data):
+                call.link.write(one)
         last, offset = lines[-1] if lines else last, piece.offset
         if not piece.more:
             break
