@@ -189,7 +189,7 @@ def test_a_log_that_is_changed_under_the_daemon_is_reopened_and_nothing_is_lost(
 ) -> None:
     logs = sessions(home, UNDER_THE_DAEMON)
     for name, spoil in UNDER_THE_DAEMON.items():
-        home.ok("queue", "-s", name)  # it may have been unloaded: then there is nobody under whom to change it
+        home.ok("queue", "-s", name)  # loads it: a log that nobody holds is only read
         id, before = logs[name].parent.name, logs[name].read_bytes()
         spoil(logs[name])
         assert refused(home, name) == f"{REOPEN} {id}"
