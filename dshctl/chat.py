@@ -271,11 +271,10 @@ class Chat:
 
     def _gap(self, data: Json, time: int) -> list[str]:
         where = f", kept in {data['file']}" if data.get("file") else ""
-        return [
-            *self._flush_answer(),
-            self._rule(f"lines {data.get('first')}-{data.get('last')} were damaged{where}"),
-            "",
-        ]
+        # Lines count from 1, as fsck counts them; events from 0.
+        first, last = int(data.get("first") or 0) + 1, int(data.get("last") or 0) + 1
+        lines = f"line {first} was" if first == last else f"lines {first}-{last} were"
+        return [*self._flush_answer(), self._rule(f"{lines} damaged{where}"), ""]
 
     def _forked(self, data: Json, time: int) -> list[str]:
         words = f"forked from {data.get('session')} at event {data.get('seq')}"

@@ -284,11 +284,23 @@ def usage_error(mistake: click.UsageError) -> Invalid:
     return Invalid(message[:1].lower() + message[1:], hint=hint)
 
 
+NEW_SESSIONS: Final = ("run", "new")
+
+
+def _send_options() -> set[str]:
+    from dshctl.commands import followup
+
+    return {flag for param in followup.COMMAND.params for flag in param.opts}
+
+
 def _no_such_option(mistake: click.NoSuchOption, hint: str) -> Invalid:
     option = mistake.option_name
     name = mistake.ctx.command_path if mistake.ctx else "dshctl"
     if " " in option or option.startswith("---"):  # a text that begins with a dash
         return Invalid("a text that begins with - goes behind --", hint=f"{name} -- '- TEXT'")
+    if name.removeprefix("dshctl ") in NEW_SESSIONS and option in _send_options():
+        return Invalid(f"{option} is for sends to a session, and {name} makes a new one",
+                       hint="dshctl followup --help")  # fmt: skip
     close = f"; did you mean {mistake.possibilities[0]}?" if mistake.possibilities else ""
     return Invalid(f"{name} has no option {option}{close}", hint=hint)
 

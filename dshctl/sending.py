@@ -145,11 +145,18 @@ def said(words: tuple[str, ...], files: tuple[str, ...] = (), refs: tuple[str, .
     """The text and its attachments, read now, so that the daemon needs no path of ours."""
     blocks = [*map(text.file_block, files), *map(text.ref_block, refs)]
     stdin, tty = text.standard_input()
-    got = text.gather(words, stdin, tty, optional=bool(blocks))
+    got = text.gather(words, stdin, tty, optional=bool(blocks), typed=typed())
     if not blocks:
         return Said(got.text, None, got.replaced)
     first = [{"type": "text", "text": got.text}] if got.text.strip() else []
     return Said(None, first + blocks, got.replaced)
+
+
+def typed() -> str:
+    """The command that was typed, up to its text: ``dshctl steer``, ``dshctl queue edit MESSAGE``."""
+    ctx = click.get_current_context()
+    arguments = [param.name for param in ctx.command.params if isinstance(param, click.Argument)]
+    return f"{ctx.command_path}{' MESSAGE' if 'message' in arguments else ''}"
 
 
 def setting(name: str, value: str | None) -> Any:

@@ -52,7 +52,12 @@ def _scrub(text: str, replaced: int) -> Text:
 
 
 def gather(
-    words: tuple[str, ...], stdin: BinaryIO | None, stdin_is_tty: bool, *, optional: bool = False
+    words: tuple[str, ...],
+    stdin: BinaryIO | None,
+    stdin_is_tty: bool,
+    *,
+    optional: bool = False,
+    typed: str = "dshctl followup",
 ) -> Text:
     """The text that these words and this standard input make.
 
@@ -62,9 +67,7 @@ def gather(
         raise Invalid("standard input can be taken once, and - stands there twice")
     text = _gather(words, stdin, stdin_is_tty)
     if not text.text.strip() and not optional:
-        raise Invalid(
-            _empty(words, stdin_is_tty), hint="dshctl followup 'TEXT'     or: ... | dshctl followup"
-        )
+        raise Invalid(_empty(words, stdin_is_tty), hint=f"{typed} 'TEXT'     or: ... | {typed}")
     if len(text.text.encode()) > MAX_TEXT:
         raise Full(f"not sent: the text is over {MAX_TEXT // 1024 // 1024} MiB", outcome="not-written")
     return text

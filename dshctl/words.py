@@ -112,7 +112,7 @@ SYNONYMS: Final[dict[str, str]] = {
     "demote": "queue demote",
     "edit": "queue edit",
     "clear": "queue clear",
-    "undo": "queue ls",
+    "undo": "queue undo",
 }
 
 

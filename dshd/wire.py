@@ -828,7 +828,7 @@ def parse_count(text: str) -> int:
     return int(count)
 
 
-_CLOCK: Final = re.compile(r"(?:(today|tomorrow)[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.ASCII)
+_CLOCK: Final = re.compile(r"(?:(yesterday|today|tomorrow)[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?\Z", re.ASCII)
 _UNIX: Final = re.compile(rf"@({_N}(?:\.{_N})?)\Z", re.ASCII)
 _LAST_MOMENT: Final = 253_402_300_799_000  # Unix ms; the last second of 9999
 
@@ -837,15 +837,19 @@ def parse_time(text: str, now_ms: int, tz: tzinfo | None = None, *, past: bool =
     """Unix ms of a TIME: ``18:00`` (next), ``tomorrow 06:00``, ``2026-12-01 06:00``, ISO 8601, ``@UNIX``.
 
     ``tz`` is the zone of times that name none (None: the system's). With ``past`` (for ``--since``) a
-    clock time is the last one and what lies in the past is right; without, it raises `Invalid`.
+    clock time is the last one, and ``yesterday 06:00`` is one, too; what lies in the future raises `Invalid`;
+    without, what lies in the past does.
     """
     moment = _parse_moment(text.strip(), now_ms, tz, past)
     if moment is None:
-        raise Invalid(f'"{text}" is not a time; write 18:00, tomorrow 06:00, 2026-12-01 06:00 or @UNIX')
+        forms = "2h, 18:00, yesterday 06:00" if past else "18:00, tomorrow 06:00"
+        raise Invalid(f'"{text}" is not a time; write {forms}, 2026-12-01 06:00 or @UNIX')
     if moment > _LAST_MOMENT:
         raise Invalid(f'"{text}" is after the year 9999')
     if moment < now_ms and not past:
         raise Invalid(f'"{text}" is in the past')
+    if moment > now_ms and past:
+        raise Invalid(f'"{text}" is still to come; write 2h, 18:00 or yesterday 06:00')
     return moment
 
 
@@ -875,8 +879,8 @@ def _clock_moment(match: re.Match[str], now_ms: int, tz: tzinfo | None, past: bo
     except ValueError:
         return None
     at = at.replace(fold=0)
-    if day == "tomorrow":
-        at += timedelta(days=1)
+    if day in ("tomorrow", "yesterday"):
+        at += timedelta(days=1 if day == "tomorrow" else -1)
     elif past:
         at = _last(at, now_ms, tz) or (at if day else _last(at - timedelta(days=1), now_ms, tz) or at)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dshctl.base import Cli, Mistake, command
-from dshd import paths, wire
+from dshd import paths
 from dshd.errors import Invalid, NotFound
 
 Json = dict[str, Any]
@@ -57,8 +57,9 @@ def _check_known(cli: Cli, route: str) -> None:
     """A key for a name that nothing asks for would never be used, and its owner never told."""
     known = list(dict.fromkeys(known_routes(cli)))
     if route not in known:
-        there = ", ".join(wire.near(route, known) or known)
-        raise NotFound(f'no route "{route}". There is: {there}; nothing was kept', hint="dshctl models")
+        raise NotFound(
+            f'no route "{route}". There are: {", ".join(known)}; nothing was kept', hint="dshctl models"
+        )
 
 
 def _store(cli: Cli, keys: Path, route: str) -> None:

@@ -14,7 +14,7 @@ from dshctl.chat import Chat
 from dshctl.connection import LogLine
 from dshctl.times import now_ms
 from dshd import wire
-from dshd.errors import Damaged, Invalid
+from dshd.errors import Damaged, Invalid, NotFound
 
 Json = dict[str, Any]
 _TURNS = re.compile(r"(\d{1,15})(?:-(\d{0,15}))?\Z", re.ASCII)
@@ -34,9 +34,9 @@ def read_turns(text: str) -> tuple[int, int]:
 
 
 def read_since(text: str) -> int:
-    """A time, or a duration before now: ``18:00``, ``2h``."""
+    """A time, or a duration before now: ``18:00``, ``2h``, ``2h ago``."""
     try:
-        return now_ms() - int(wire.parse_duration(text) * 1000)
+        return now_ms() - int(wire.parse_duration(text.removesuffix(" ago")) * 1000)
     except Invalid:
         return wire.parse_time(text, now_ms(), past=True)
 
@@ -55,7 +55,9 @@ def read_since(text: str) -> int:
 @SESSION
 @click.option("-n", "newest", type=click.IntRange(0, MOST), metavar="N", help="The last N turns (3).")
 @click.option("--turn", type=Read("N[-M]", read_turns), metavar="N[-M]", help="These turns.")
-@click.option("--since", type=Read("T", read_since), metavar="T", help="From this time on (18:00, 2h).")
+@click.option(
+    "--since", type=Read("T", read_since), metavar="T", help="From this time on (2h, 18:00, yesterday 06:00)."
+)
 @click.option("--all", "everything", is_flag=True, help="From the beginning.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as it comes; Ctrl-C ends it.")
 @click.option("--full", is_flag=True, help="With the output of every tool.")
@@ -95,7 +97,21 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, newest: int | None
         return
     where = cli.where(ref)
     select = wire.LogReadParams(**where, turns=turns, turn=turn, since=since, chunks=chunks)
-    show.all(_read(cli, select), stopped=not cli.client().is_running())
+    if not show.all(_read(cli, select), stopped=not cli.client().is_running()) and newest != 0:
+        _nothing(cli, select)
+
+
+def _nothing(cli: Cli, select: wire.LogReadParams) -> None:
+    """Silence would leave open whether there is nothing, or nothing was looked at."""
+    whose = "this directory's session" if select.session in (None, ".") else str(select.session)
+    if select.turn is not None:
+        raise NotFound(f"no turn {select.turn[0]} in {whose}", hint=f"dshctl log{_of(select)} -n 1")
+    since = " since then" if select.since is not None else " yet"
+    cli.out.say(f"dshctl: no turn in {whose}{since}.")
+
+
+def _of(select: wire.LogReadParams) -> str:
+    return "" if select.session in (None, ".") else f" -s {select.session}"
 
 
 def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]:
@@ -129,29 +145,37 @@ class Show:
         self._cli = cli
         self.raw = raw
         self._live = live
+        self._any = False
         out = cli.out
         self._chat = Chat(
             out.columns, full=full, reasoning=reasoning, ellipsis=out.ellipsis, limit=out.out.tty
         )
 
-    def all(self, events: Iterable[tuple[str, LogLine]], stopped: bool) -> None:
-        """``stopped``: no daemon runs, so no turn goes on."""
+    def all(self, events: Iterable[tuple[str, LogLine]], stopped: bool) -> bool:
+        """Whether there was anything. ``stopped``: no daemon runs, so no turn goes on."""
         for session, event in events:
             if self._cli.out.out.gone:
-                return
+                return True
             self.one(session, event)
         if not self.raw:
-            self._cli.out.lines(self._chat.end(stopped))
+            self._lines(self._chat.end(stopped))
+        return self._any
 
     def one(self, session: str, event: LogLine, hold: bool = True) -> None:
         out = self._cli.out
         if out.json:
+            self._any = True
             out.item({"type": "event", "session": session, "event": event}, hold=hold)
         elif self.raw:
+            self._any = True
             out.raw(event.raw)
         else:
             self._chat.place = os.path.join(self._cli.client().places.sessions, session, "attachments")
-            out.lines(self._chat.feed(event))
+            self._lines(self._chat.feed(event))
+
+    def _lines(self, lines: list[str]) -> None:
+        self._any = self._any or bool(lines)
+        self._cli.out.lines(lines)
 
 
 def _follow(cli: Cli, ref: str | None, show: Show, turns: int | None, chunks: bool) -> None:

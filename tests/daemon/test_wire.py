@@ -335,6 +335,15 @@ def test_what_lies_in_the_past_is_refused_unless_it_is_meant_to() -> None:
             parse_time(text, NOON, BERLIN)
     assert parse_time("13:00", NOON, BERLIN, past=True) == berlin("2026-11-29 13:00")
     assert parse_time("11:00", NOON, BERLIN, past=True) == berlin("2026-11-30 11:00")
+    assert parse_time("yesterday 06:00", NOON, BERLIN, past=True) == berlin("2026-11-29 06:00")
+    with pytest.raises(Invalid, match="past"):
+        parse_time("yesterday 06:00", NOON, BERLIN)
+
+
+@pytest.mark.parametrize("text", ["tomorrow 06:00", "today 13:00", "2026-12-01 06:00", "@99999999999"])
+def test_what_is_still_to_come_is_refused_where_the_past_is_meant(text: str) -> None:
+    with pytest.raises(Invalid, match="still to come; write 2h, 18:00 or yesterday 06:00"):
+        parse_time(text, NOON, BERLIN, past=True)
 
 
 @pytest.mark.parametrize("text", ["", "25:00", "12:60", "noon", "tomorrow", "2026-13-01", "@", "@x", "1200"])

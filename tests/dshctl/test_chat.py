@@ -264,7 +264,7 @@ def test_prose_is_wrapped_and_fences_are_not() -> None:
 
 def test_a_damaged_place_is_marked() -> None:
     log = Log().add("log/gap", first=3000, last=3010, file="log.gap-3000")
-    assert log.lines()[0].startswith("-- lines 3000-3010 were damaged, kept in log.gap-3000 --")
+    assert log.lines()[0].startswith("-- lines 3001-3011 were damaged, kept in log.gap-3000 --")
 
 
 @pytest.mark.parametrize(

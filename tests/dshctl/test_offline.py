@@ -97,6 +97,23 @@ def test_log_chooses(dshctl: Dshctl, args: tuple[str, ...], turns: list[int]) ->
     assert [f"-- turn {number} " in ran.out for number in (1, 2, 3)] == [n in turns for n in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("shape", [(), ("-o", "json"), ("--json",)])
+def test_where_there_is_nothing_to_show_that_is_said(dshctl: Dshctl, shape: tuple[str, ...]) -> None:
+    write(dshctl)
+    ran = dshctl("log", "-s", "api", "--turn", "9-12", *shape)
+    assert (ran.code, ran.err) == (4, "dshctl: no turn 9 in api.\n      dshctl log -s api -n 1\n")
+    ran = dshctl("log", "-s", "api", "--since", "1s ago", *shape)
+    assert (ran.code, ran.err) == (0, "dshctl: no turn in api since then.\n")
+    assert dshctl("log", "-s", "api", "-n", "0", *shape).err == ""
+
+
+def test_a_session_without_a_turn_says_so(dshctl: Dshctl) -> None:
+    path = write(dshctl)
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+    assert dshctl("log", "-s", "api") == (0, "", "dshctl: no turn in api yet.\n")
+    assert dshctl("log", "-q", "-s", "api") == (0, "", "")
+
+
 def test_answer_show_ls_and_message_are_as_the_daemon_has_them(dshctl: Dshctl) -> None:
     write(dshctl)
     assert dshctl("answer", "-s", "api").out == "The end.\n"
@@ -156,7 +173,7 @@ def test_repair_makes_a_damaged_log_whole_without_a_daemon(dshctl: Dshctl) -> No
     path.write_bytes(b"\n".join(lines))
     assert dshctl("fsck", "--repair", "api").code == 0
     assert dshctl("fsck").code == 0
-    assert "were damaged" in dshctl("log", "-s", "api", "--all").out
+    assert "-- line 13 was damaged" in dshctl("log", "-s", "api", "--all").out
 
 
 def test_fsck_without_a_daemon_excludes_one(dshctl: Dshctl) -> None:

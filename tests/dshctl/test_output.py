@@ -181,7 +181,7 @@ def test_a_closed_stdout_never_lets_an_answer_into_another_descriptor(dshctl: Ds
     done = subprocess.run(
         ["sh", "-c", script], env=dshctl.environ, capture_output=True, timeout=30, check=False
     )
-    assert done.stdout == b"0\n"
+    assert done.stdout == b"1\n"
     assert [method for method, _ in fake.asked] == ["daemon.hello", "session.send"]
 
 
@@ -213,6 +213,22 @@ def test_what_was_done_before_stdout_was_found_full_is_said(
     assert ran.returncode == 1
     said = " ".join(ran.stderr.decode().split())
     assert said.endswith(f"dshctl: cannot write to standard output: no space left on device; {done}.")
+
+
+@pytest.mark.parametrize(
+    ("args", "done"), [("followup x", "; it was sent as s4h8w2c1.17"), ("status", ""), ("status --json", "")]
+)
+def test_a_closed_stdout_is_told_as_a_full_one_is(dshctl: Dshctl, fake: Fake, args: str, done: str) -> None:
+    from tests.dshctl.test_views import STATUS
+
+    fake.answers |= {"session.send": RECEIPT, "daemon.status": STATUS}
+    script = f'"{sys.executable}" -m dshctl.cli {args} >&-'
+    ran = subprocess.run(
+        ["sh", "-c", script], env=dshctl.environ, capture_output=True, timeout=30, check=False
+    )
+    assert ran.returncode == 1
+    said = " ".join(ran.stderr.decode().split())
+    assert said == f"dshctl: cannot write to standard output: it is closed{done}."
 
 
 def test_a_reader_that_went_away_is_no_error(dshctl: Dshctl) -> None:

@@ -627,7 +627,11 @@ def test_a_key_is_read_unseen_and_kept_0600(dshctl: Dshctl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "near"), [("nosuch", "deepseek, anthropic"), ("antropic", "There is: anthropic;")]
+    ("typed", "near"),
+    [
+        ("nosuch", "deepseek, anthropic"),
+        ("ope", "There are: deepseek, anthropic, openai, ollama, rehearsal;"),
+    ],
 )
 def test_a_key_for_a_route_that_is_not_there_is_not_kept(dshctl: Dshctl, typed: str, near: str) -> None:
     ran = dshctl("key", typed, stdin=b"k\n")
