@@ -291,6 +291,9 @@ NETWORK_WORDS = (
 )
 # As words: FileNotFoundError, of a socket in a directory, has nothing to do with ENOTFOUND.
 NETWORK = re.compile(rf"(?<![a-z0-9_])(?:{'|'.join(NETWORK_WORDS)})(?![a-z0-9_])")
+# What clients of docker, of the bus, of an agent say, and databases' (which are there with a network).
+SERVICE = re.compile(r"(?:connect|dial|socket)[^\n]*/run/|connect to (?:the |[a-z]+ )?bus\b")
+SERVICE_WITH_NET = re.compile(r"/run/(?:postgresql|mysqld)/|connect[a-z]* to (?:your authentication )?agent")
 
 
 def forbidden(text: str, plan: Plan, change: str) -> list[str]:
@@ -299,6 +302,10 @@ def forbidden(text: str, plan: Plan, change: str) -> list[str]:
     notes = []
     if not plan.net and NETWORK.search(lower):
         notes.append(f"network is off here: {change} net=on")
+    elif not plan.net and SERVICE_WITH_NET.search(lower):
+        notes.append(f"this is there with a network only: {change} net=on")
+    elif plan.kind == "bubblewrap" and SERVICE.search(lower):
+        notes.append(f"services outside can't be reached from here: {change} mode=full")
     if plan.places is not None and "read-only file system" in lower:
         notes.append(where_to_write(plan.places, lower, change))
     elif plan.kind == "landlock" and "permission denied" in lower:

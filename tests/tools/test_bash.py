@@ -153,6 +153,33 @@ def test_what_only_contains_such_a_word_has_another_reason(said: str) -> None:
     assert "network is off" not in bash.result(done(said.encode(), returncode=1), 9, CUT).text
 
 
+UNREACHABLE = {
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.": "mode=full",
+    "dial unix /run/user/1000/podman/podman.sock: connect: no such file or directory": "mode=full",
+    "Failed to connect to bus: No such file or directory": "mode=full",
+    "Failed to connect to user bus: No medium found": "mode=full",
+    'psql: error: connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed': "net=on",
+    "ERROR 2002: Can't connect to local server through socket '/run/mysqld/mysqld.sock' (2)": "net=on",
+    "Error connecting to agent: No such file or directory": "net=on",
+}
+
+
+@pytest.mark.parametrize(("said", "pair"), UNREACHABLE.items())
+def test_a_service_that_can_not_be_reached_says_how_it_could_be(said: str, pair: str) -> None:
+    plan = Plan(kind="bubblewrap", net=False)
+    (note,) = bash.forbidden(said, plan, "dshctl set")
+    assert note.endswith(f": dshctl set {pair}")
+    assert bash.forbidden(said, FREE, "dshctl set") == []
+    assert [note] == bash.forbidden(said, attrs.evolve(plan, net=True), "dshctl set") or pair == "net=on"
+
+
+@pytest.mark.parametrize("said", [
+    "ls: cannot access '/run/x': No such file or directory", "npm run connect failed", "src/run/a.py: error",
+])  # fmt: skip
+def test_other_failures_are_not_taken_for_that(said: str) -> None:
+    assert bash.forbidden(said, Plan(kind="bubblewrap", net=False), "dshctl set") == []
+
+
 def test_what_a_person_can_change_is_said_of_the_session_it_is() -> None:
     for said, pair in (("getaddrinfo ENOTFOUND", "net=on"), ("x: Read-only file system", "mode=")):
         failed = done(said.encode(), returncode=1)
