@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 FIRST_LOOK_S: Final = 60.0  # after the start: a clock that is wrong at boot has been set by then
-LOOK_S: Final = 3600.0
+LOOK_S: Final = 3600.0  # between looks at most, and half of ``keep_run``
+LEAST_S: Final = 1.0
+RELOADED_S: Final = 60.0  # a new ``keep_run`` counts within this time
 LAST_S: Final = 15.0  # for what was stopped to end, and what was asked to be written
 
 
@@ -111,12 +113,22 @@ class Remover:
 
     async def look_after(self) -> None:
         """Remove the runs that are over for longer than ``keep_run``, until the end."""
-        await trio.sleep(FIRST_LOOK_S)
+        await trio.sleep(min(FIRST_LOOK_S, self._rest()))
         while not self._loader.draining:
             for id in await self._over():
                 with loading.holding():
                     await self._remove_run(id)
-            await trio.sleep(LOOK_S)
+            await self._rested()
+
+    def _rest(self) -> float:
+        """Seconds between looks."""
+        keep = self._services.config().sessions.keep_run
+        return min(LOOK_S, max(LEAST_S, keep / 2)) if keep else LOOK_S
+
+    async def _rested(self) -> None:
+        looked = trio.current_time()
+        while (left := looked + self._rest() - trio.current_time()) > 0:
+            await trio.sleep(min(left, RELOADED_S))
 
     async def _over(self) -> list[str]:
         views = await self._listing.views(True)

@@ -256,6 +256,30 @@ async def test_runs_that_are_over_for_long_are_removed_and_nothing_else(autojump
         assert old.id not in {row.id for row in await world.registry.rows()}
 
 
+async def test_what_is_kept_for_seconds_is_looked_at_in_seconds_and_so_is_what_is_kept_for_less_by_now(
+    autojump_clock: object,
+) -> None:
+    world = World(config=keeping(30 * 86_400), upkeep=Upkeep())
+    async with world.run():
+
+        async def over() -> str:
+            run = await world.session(run=True, text="run")
+            await until(run, lambda: run.state.closed)
+            return run.id
+
+        first = await over()
+        await trio.sleep(2 * removing.FIRST_LOOK_S)
+        assert there(world) == [first]
+        world.config = keeping(2)
+        world.clock_offset += 5000
+        await trio.sleep(removing.RELOADED_S + 1)
+        assert there(world) == []
+        await over()
+        world.clock_offset += 5000
+        await trio.sleep(1.5)
+        assert there(world) == []
+
+
 @pytest.mark.parametrize("days", [0, 100])
 async def test_runs_are_kept_for_ever_or_as_long_as_is_said(autojump_clock: object, days: int) -> None:
     world = World(config=keeping(days * 86_400), upkeep=Upkeep())
