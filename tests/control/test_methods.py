@@ -123,6 +123,31 @@ async def test_a_send_makes_the_session_of_its_directory_once_however_many_ask()
         assert receipts[0]["name"] == "tmp"
 
 
+async def test_of_sends_with_other_settings_that_would_make_one_session_those_of_one_are_taken() -> None:
+    async with Server().serving() as server:
+        taken: list[str] = []
+        refused: list[str] = []
+
+        async def one(mode: str) -> None:
+            client = await server.client()
+            create = {"dir": "/tmp", "implicit": True, "mode": mode}
+            try:
+                await client.call("session.send", cwd="/tmp", verb="inject", text="hi", create=create,
+                                  settings={"mode": mode})  # fmt: skip
+                taken.append(mode)
+            except Refused as error:
+                refused.append(error.code)
+
+        async with trio.open_nursery() as nursery:
+            for mode in ("read-only", "full") * 5:
+                nursery.start_soon(one, mode)
+        assert refused == ["CONFLICT"] * 5
+        assert taken in (["read-only"] * 5, ["full"] * 5)
+        session = await server.registry.get(await server.registry.resolve(None, "/tmp"))
+        assert session.state.settings["mode"] == taken[0]
+        assert session.state.pending == 5
+
+
 async def test_an_ambiguous_reference_makes_no_session() -> None:
     async with Server().serving() as server:
         await server.named("api-one")
