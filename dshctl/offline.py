@@ -158,7 +158,7 @@ def answer(cli: Cli, params: wire.AnswerShowParams) -> Json:
 
 def _of_message(state: State, message: str) -> Json:
     _known(state, message)
-    return views.settled(state, message) or views.result(state, message=message, turn=None, exit=18)
+    return views.settled(state, message) or views.not_ended(state, message)
 
 
 def _newest(state: State, number: int) -> Json:

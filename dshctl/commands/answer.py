@@ -24,7 +24,7 @@ Json = dict[str, Any]
 def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> int:
     """The answer to a message, or the session's last one. Works without a daemon.
 
-    Exits as the turn ended, so that a script sees a failure.
+    Exits as the turn ended, so that a script sees a failure; 75 before it has ended.
     """
     if message is not None and not wire.is_message(message):
         message, session = None, message  # a session's name is what else people put here
@@ -35,12 +35,17 @@ def COMMAND(cli: Cli, message: str | None, session: str | None, number: int) -> 
     if result.get("text"):
         cli.out.line(str(result["text"]).rstrip("\n"))
     if code and result.get("outcome") is None:
-        cli.out.fail(
-            f"dshctl: {result.get('message')} has not ended yet.\n      dshctl wait {result.get('message')}"
-        )
+        cli.out.fail(_not_ended(result, code))
     elif code:
         cli.out.fail(f"dshctl: {sentences.ended(result)}")
     return code
+
+
+def _not_ended(result: Json, code: int) -> str:
+    id = result.get("message")
+    if code == exits.PARKED:
+        return f"dshctl: {id} has not ended, and will not without a person.\n      dshctl why {id}"
+    return f"dshctl: {id} has not ended yet.\n      dshctl wait {id}"
 
 
 def _where(cli: Cli, message: str | None, session: str | None) -> Json:

@@ -166,8 +166,7 @@ class Session(Live):
         """The result of a message, or of the n-th newest turn that has an answer (from 1)."""
         if message is not None:
             self.check_message(message)
-            result = views.settled(self.state, message)
-            return result or views.result(self.state, message=message, turn=None, exit=18)
+            return views.settled(self.state, message) or views.not_ended(self.state, message)
         turn = views.newest_answer(self.state, n)
         if turn is None:
             name = self.state.name or self.id  # of a damaged one nothing may be known

@@ -334,6 +334,23 @@ def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
     return None
 
 
+def not_ended(state: State, id: str) -> dict[str, Any]:
+    """The result of a message that has not ended: 75, for it will by itself, or 18 where only a person can
+    move it on."""
+    found = state.receipts[id]
+    waits = found.state in ("pending", "held")
+    code = 18 if waits and not moves_on(state, found) else 75
+    return result(state, message=id, turn=None, exit=code)
+
+
+def moves_on(state: State, found: Receipt) -> bool:
+    """Whether a message that waits comes to its end if nobody does anything."""
+    if found.queue == "held":
+        return found.message.due is not None
+    works = state.turn is not None or state.runnable
+    return works and not state.is_parked(found.message.id)
+
+
 def where(found: Receipt) -> str:
     """In words, where a message is that no longer waits."""
     if found.state in ("entered", "settled"):

@@ -112,6 +112,9 @@ def test_the_key_of_a_new_session_means_what_was_asked_first(home: Home) -> None
 def test_a_turn_that_a_crash_ended_has_lasted_until_then_and_says_what_is_unknown(home: Home) -> None:
     child = home.popen("run", "--key", "k", script(bash("sleep 60; true"), say="work"))
     home.wait_event("tool/call")
+    (early,) = home.json("answer", f"{home.sessions()[0]}.1", exit=75)
+    assert early["outcome"] is None
+    assert "has not ended yet" in home.ctl("answer", f"{home.sessions()[0]}.1").stderr
     heard = home.log()[-1]["time"]
     home.children[0].kill()
     home.children[0].wait()

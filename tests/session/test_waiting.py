@@ -288,6 +288,30 @@ async def test_an_answer_is_there_without_waiting_and_by_number() -> None:
             session.answer(None, 3)
 
 
+async def test_what_has_not_ended_is_75_if_it_will_by_itself_and_18_if_a_person_must_move_it() -> None:
+    async with World().run() as world:
+        session = await world.session()
+
+        def exit(sent: dict[str, Any]) -> int:
+            return int(session.answer(sent["message"], 1)["exit"])
+
+        fact = await inject(session, "wakes nobody")
+        assert exit(fact) == 18
+        world.script = [call("gate")]
+        runs = await followup(session, "work")
+        with trio.fail_after(5):
+            await world.gate.began.wait()
+        behind = await followup(session, "behind it")
+        quiet = await followup(session, "behind it, too", no_wake=True)
+        steered = await steer(session, "and that")
+        later = await followup(session, "later", in_=3600.0)
+        held = await followup(session, "held", hold=True)
+        assert [exit(one) for one in (fact, runs, behind, quiet, steered, later)] == [75] * 6
+        assert exit(held) == 18
+        await session.abort(wire.AbortParams(), ME)
+        assert [exit(one) for one in (runs, behind, later, held)] == [12, 18, 75, 18]
+
+
 async def test_who_waits_behind_a_missing_key_is_told_that_nothing_is_set_up() -> None:
     async with World().run() as world:
         session = await world.session()
