@@ -61,8 +61,8 @@ def exact(at: int) -> str:
 
 
 def ago(at: int | None, now: int) -> str:
-    """``now`` within a minute, an age within the hour, else the clock."""
-    if at is None:
+    """``now`` within a minute, an age within the hour, else the clock; ``-`` where nothing is known."""
+    if not at:
         return "-"
     passed = now - at
     if passed < 60_000:

@@ -83,9 +83,10 @@ def _run(options: argparse.Namespace, places: Places) -> int:
     environ = dict(os.environ)
     found = config.load(places)
     _clean(config.environment(found, places, environ))
-    from dshd.spawn import start
+    from dshd.spawn import kernel, start
 
     handle = start()
+    kernel.rename("dshd")
     from dshd.settings import Setup
 
     setup = Setup(

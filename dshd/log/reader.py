@@ -37,7 +37,7 @@ def _lines(
 ) -> Iterator[tuple[int, bytes]]:
     offset = start  # of rest
     rest = b""
-    while piece := file.read(offset + len(rest), _count(offset + len(rest), end, max(size, min(len(rest), PIECE)))):
+    while piece := file.read(at := offset + len(rest), _count(at, end, max(size, min(len(rest), PIECE)))):
         data = rest + piece if rest else piece
         searched, begin = len(rest), 0
         while (newline := data.find(b"\n", max(begin, searched))) >= 0:

@@ -4,6 +4,9 @@
 |--------------------------------|-----------------------------------------------------|---------------------|
 | nothing, and the session's     | a damaged session                                   | ``rm``              |
 | directory is there             |                                                     |                     |
+| nothing, and in the place of   | no session of ours: somebody put it there           | look at it          |
+| the directory a file, a dead   |                                                     |                     |
+| link, ...                      |                                                     |                     |
 | a directory, a pipe, a dead    | the same: there is nothing that could be saved      | ``rm``              |
 | link, ...                      |                                                     |                     |
 | a link to a file               | damaged: it is read, and never written through      | ``fsck --repair``   |
@@ -38,9 +41,7 @@ def problem(disk: Disk, path: Path) -> Damaged | None:
     """What stands in the log's place, if that can't be one, and the one command that is left."""
     session = path.parent.name
     if not disk.exists(path):
-        if not disk.exists(path.parent):
-            return None
-        return Damaged(f"session {session} is damaged: {path} is missing.", hint=f"dshctl rm {session}")
+        return _without_a_log(disk, path)
     found = disk.stat(path)
     if found.is_link and _leads_to_a_file(path):
         return Damaged(f"session {session} is damaged: {path} is a symbolic link.",
@@ -50,6 +51,17 @@ def problem(disk: Disk, path: Path) -> Damaged | None:
         if is_so:
             return Damaged(f"session {session} is damaged: {path} is {word}.", hint=f"dshctl rm {session}")
     return None
+
+
+def _without_a_log(disk: Disk, path: Path) -> Damaged | None:
+    place, session = path.parent, path.parent.name
+    if not disk.exists(place):
+        return None
+    found = disk.stat(place)
+    if not found.is_dir and not place.is_dir():
+        word = "a link to nothing" if found.is_link else "no directory" if found.is_strange else "a file"
+        return Damaged(f"{place} is {word}, and no session.", hint=f"ls -l {place}")
+    return Damaged(f"session {session} is damaged: {path} is missing.", hint=f"dshctl rm {session}")
 
 
 def _leads_to_a_file(path: Path) -> bool:

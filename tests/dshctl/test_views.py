@@ -489,7 +489,7 @@ def test_clocks() -> None:
     assert times.clock(NOW - 86_400_000, NOW) == "Nov 29"
     assert times.clock(NOW - 400 * 86_400_000, NOW) == "Oct 26 2025"
     assert times.ago(NOW - 59_000, NOW) == "now"
-    assert times.ago(None, NOW) == "-"
+    assert times.ago(None, NOW) == times.ago(0, NOW) == "-"
 
 
 @pytest.mark.parametrize(

@@ -233,3 +233,11 @@ def test_what_was_kept_for_a_daemon_that_nobody_reached_is_taken_up_as_soon_as_i
     home.ok("wait", kept)
     assert texts(home.said()) == ["hello"]
     assert end(daemon, signal.SIGTERM) == 0
+
+
+def test_the_daemon_and_its_helpers_have_their_names(home: Home) -> None:
+    home.ok("daemon", "start")
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in home.processes()}
+    assert "dshd" in names
+    assert all(name.startswith("dshd") for name in names)
+    home.ok("daemon", "stop")

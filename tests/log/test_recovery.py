@@ -616,6 +616,25 @@ def test_what_is_no_log_is_told_with_the_way_out_and_keeps_nobody_waiting(
         assert told.value.hint == f"dshctl {way_out} s1234567"
 
 
+@pytest.mark.parametrize(
+    ("put", "word"),
+    [
+        (lambda place: place.write_text("notes"), "is a file, and no session"),
+        (lambda place: os.mkfifo(place), "is no directory, and no session"),
+        (lambda place: place.symlink_to("nowhere"), "is a link to nothing, and no session"),
+    ],
+)
+def test_what_is_no_session_at_all_is_told_with_where_it_is(
+    tmp_path: Path, put: Callable[[Path], None], word: str
+) -> None:
+    place = tmp_path / "notes"
+    put(place)
+    for look in (open_log, read_log):
+        with pytest.raises(Damaged, match=f"^{place} {word}") as told:
+            look(RealDisk(), place / "log.jsonl", KNOWN)
+        assert told.value.hint == f"ls -l {place}"
+
+
 def test_a_link_is_read_and_becomes_a_file_by_a_repair(tmp_path: Path) -> None:
     log = tmp_path / "s1234567" / "log.jsonl"
     log.parent.mkdir()

@@ -289,3 +289,34 @@ def test_a_session_that_is_a_link_is_removed_and_what_it_leads_to_stays(tmp_path
     store.delete("s1")
     assert os.listdir(tmp_path / "moved")
     assert not os.listdir(store.sessions)
+
+
+@pytest.mark.parametrize("what", ["a link to a session", "a link to nothing", "a file"])
+def test_what_is_in_the_place_of_a_session_is_removed_without_a_trace_and_what_it_leads_to_stays(
+    tmp_path: Path, what: str
+) -> None:
+    store = Store(RealDisk(), tmp_path / "state")
+    store.prepare()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "log.jsonl").write_text("precious")
+    place = store.session_dir("s1234567")
+    if what == "a file":
+        place.write_text("stray")
+    else:
+        place.symlink_to(elsewhere if what == "a link to a session" else "/nonexistent")
+    store.delete("s1234567")
+    assert list(store.sessions.iterdir()) == []
+    assert (elsewhere / "log.jsonl").read_text() == "precious"
+
+
+def test_a_link_that_an_earlier_removal_left_is_swept(tmp_path: Path) -> None:
+    store = Store(RealDisk(), tmp_path / "state")
+    store.prepare()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "log.jsonl").write_text("precious")
+    (store.sessions / ".trash-s1234567").symlink_to(elsewhere)
+    assert store.sweep() == [".trash-s1234567"]
+    assert list(store.sessions.iterdir()) == []
+    assert (elsewhere / "log.jsonl").read_text() == "precious"
