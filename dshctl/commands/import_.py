@@ -88,7 +88,7 @@ def _pieces(source: BinaryIO) -> Iterator[bytes]:
 def sentence(made: Json) -> str:
     """``api: imported, parked with 3 messages; turn 12 was cut off.   go on: dshctl wake -s api``"""
     name = name_of(made)
-    state = "closed" if made["closed"] else "parked"
+    state = "closed" if made["closed"] else "parked" if made["pending"] else "idle"
     waits = f" with {count(made['pending'], 'message')}" if made["pending"] else ""
     cut = f"; turn {made['turn']} was cut off" if made["turn"] else ""
     go_on = f"dshctl wake -s {name}" if made["pending"] else f"dshctl followup -s {name} 'TEXT'"

@@ -203,6 +203,9 @@ def test_what_is_another_than_it_was_is_said(dshctl: Dshctl, fake: Fake) -> None
     told = dshctl("import", "-", stdin=TAR, tty=True)
     assert "api: imported, parked with 3 messages; turn 12 was cut off." in told.err
     assert "dshctl wake -s api" in told.err
+    takes(fake, {**IMPORTED, "pending": 0})
+    told = dshctl("import", "-", stdin=TAR, tty=True)
+    assert "api: imported, idle; turn 12 was cut off." in told.err  # as ls says, for nothing waits
     changed = {
         "name": "api-2", "dir_exists": False, "repaired": True, "lost": 1, "mode": "full", "pending": 0,
         "turn": None, "closed": True,
