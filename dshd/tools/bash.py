@@ -88,7 +88,7 @@ class Bash:
             return failure(f"{error}{survivors(error.survivors)}", "SPAWN_FAILED")
 
     async def _plan(self, command: str, ctx: ToolContext) -> Plan:
-        if not sandbox.needed(ctx):
+        if sandbox.wanted(ctx) is None:
             return FREE
         return await writing(confine, command, ctx, self._found or await self.detect(ctx.spawner))
 
@@ -129,7 +129,7 @@ class Bash:
 def confine(command: str, ctx: ToolContext, found: sandbox.Found) -> Plan:
     """How to confine the command. Blocks; raises Refused."""
     places = sandbox.look(ctx, command, environ=os.environ, found=found)
-    return sandbox.plan(ctx.mode, ctx.net, ctx.sandbox, places, found)
+    return sandbox.plan(ctx.mode, ctx.net, sandbox.wanted(ctx) or "auto", places, found)
 
 
 async def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:

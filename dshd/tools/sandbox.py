@@ -29,7 +29,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -129,7 +129,7 @@ def look(ctx: ToolContext, command: str, *, environ: Mapping[str, str], found: F
     runtime = existing(sockets.RUNTIME)
     git = dir / ".git"
     agent = existing([Path(ctx.env["SSH_AUTH_SOCK"])]) if ctx.net and ctx.env.get("SSH_AUTH_SOCK") else ()
-    weak = by_landlock(ctx.sandbox, found)
+    weak = by_landlock(wanted(ctx) or "none", found)
     copies = ctx.spill_dir / "kept" if weak else None
     return Places(
         dir=dir,
@@ -180,8 +180,12 @@ class Refused(Exception):
     """No sandbox works here, and the mode needs one. ``str()`` is the sentence for the model."""
 
 
-def needed(ctx: ToolContext) -> bool:
-    return ctx.mode != "full" and ctx.sandbox != "none"
+def wanted(ctx: ToolContext) -> str | None:
+    """Which sandbox: ``auto``, ``bwrap``, ``landlock``; None for no sandbox. ``none`` in the config is for
+    workspaces: a command that nothing confines is not read-only."""
+    if ctx.mode == "full" or (ctx.mode == "workspace" and ctx.sandbox == "none"):
+        return None
+    return "auto" if ctx.sandbox == "none" else ctx.sandbox
 
 
 def by_landlock(sandbox: str, found: Found) -> bool:
@@ -200,13 +204,16 @@ def plan(mode: str, net: bool, sandbox: str, places: Places, found: Found) -> Pl
     raise Refused(why_refused(mode, sandbox, found))
 
 
+NONE: Final = 'sandbox = "none" under [tools], or '
+
+
 def why_refused(mode: str, sandbox: str, found: Found) -> str:
-    wanted = f'sandbox = "{sandbox}"' if sandbox != "auto" else f"mode {mode}"
+    needs = f'sandbox = "{sandbox}"' if sandbox != "auto" else f"mode {mode}"
     reasons = [found.why] if found.why else []
     reasons += ["the kernel has no Landlock"] if not found.landlock else []
     return (
-        f"bash is refused: {wanted} needs a sandbox, and none works here ({'; '.join(reasons)}). "
-        'A person can allow commands without one: sandbox = "none" under [tools], or mode full.'
+        f"bash is refused: {needs} needs a sandbox, and none works here ({'; '.join(reasons)}). "
+        f"A person can allow commands without one: {'' if mode == 'read-only' else NONE}mode full."
     )
 
 

@@ -709,6 +709,13 @@ async def test_none_in_the_config_is_a_workspace_without_a_sandbox(ctx: ToolCont
     assert (elsewhere / "x").exists()
 
 
+async def test_none_in_the_config_leaves_read_only_what_it_says(ctx: ToolContext, elsewhere: Path) -> None:
+    read_only = attrs.evolve(ctx, sandbox="none", mode="read-only")
+    await sh(read_only, f"echo x > {elsewhere}/x; echo x > x")
+    assert not (elsewhere / "x").exists()
+    assert not (ctx.dir / "x").exists()
+
+
 async def test_a_broken_bwrap_is_found_out(ctx: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = ctx.dir / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n")
