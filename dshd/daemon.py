@@ -81,7 +81,7 @@ async def serve(setup: Setup) -> int:
     """Be the daemon, until it is told to stop; the exit status. Raises `DshError` if it can't begin."""
     _make_private(setup.places.state)
     with contextlib.closing(StateLock(Path(setup.places.state))) as lock, contextlib.ExitStack() as names:
-        address = _address(setup)
+        address = _address(setup, lock)
         if address is not None:
             names.callback(address.close)
         held = [names.enter_context(inherited(setup.places, fd)) for fd in setup.manager.descriptors]
@@ -94,9 +94,9 @@ def _make_private(state: str) -> None:
     os.chmod(state, 0o700)
 
 
-def _address(setup: Setup) -> Address | None:
+def _address(setup: Setup, lock: StateLock) -> Address | None:
     """The socket of our own, unless the manager holds ours."""
-    return None if setup.manager.descriptors else Address(setup.places)
+    return None if setup.manager.descriptors else Address(setup.places, lock.still_ours)
 
 
 def _raise_limits() -> None:

@@ -33,12 +33,14 @@ LOOK_S: Final = 3.0  # between looks; a client that finds the lock held and no s
 
 
 class Address:
-    """The daemon's own socket, bound from construction to `close`; the state lock must be held.
+    """The daemon's own socket, bound from construction to `close`; the state lock must be held. ``ours``
+    says whether it still is: whoever lost the state leaves the name to who holds it now.
 
     Raises what `listener.bind` raises.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, ours: Callable[[], bool] = lambda: True) -> None:
+        self._ours = ours
         self.path = places.socket
         self._link = places.socket_link if places.socket_link != self.path else None
         chosen = len(places.sockets) == 1 and self._link is not None  # by the user, wherever that is
@@ -62,6 +64,8 @@ class Address:
             self._told = ""
             if self._link is not None and not os.path.lexists(self._link):
                 listener.link(self._link, self.path)
+            return None
+        if not self._ours():
             return None
         try:
             self.sock = self._bind()

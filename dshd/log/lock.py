@@ -80,6 +80,13 @@ class StateLock:
         self._make_again()
         return "mended"
 
+    def still_ours(self) -> bool:
+        """Whether the state directory is the one that is locked: who has lost it has no say there."""
+        try:
+            return _is_at(self._directory, self.state, follow=True)
+        except OSError:
+            return False
+
     def _make_again(self) -> None:
         """Whoever put another file there can't be a daemon: we hold the directory."""
         with contextlib.suppress(FileNotFoundError):

@@ -127,7 +127,7 @@ class Remover:
 
     async def _rested(self) -> None:
         looked = trio.current_time()
-        while (left := looked + self._rest() - trio.current_time()) > 0:
+        while (left := looked + self._rest() - trio.current_time()) > 0:  # noqa: ASYNC110 - config may change
             await trio.sleep(min(left, RELOADED_S))
 
     async def _over(self) -> list[str]:

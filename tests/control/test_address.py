@@ -6,6 +6,7 @@ import logging
 import shutil
 import socket
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dshd import paths
 from dshd.control import address
 from dshd.control.address import Address, Lookout
 from dshd.control.listener import Listener, bind
+from dshd.log.lock import StateLock
 from dshd.paths import Places
 from tests.control.rig import Server
 from tests.control.test_listener import connected, mode
@@ -96,6 +98,20 @@ def test_what_is_somebody_elses_is_left_and_told_once_until_it_is_gone(
         with ours.sock:
             assert ours.look() is not None
     ours.close()
+
+
+def test_who_has_lost_the_state_leaves_the_name_to_who_holds_it(tmp_path: Path, place: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with closing(StateLock(state)) as lock:
+        ours = Address(places(tmp_path), lock.still_ours)
+        state.rename(tmp_path / "moved")
+        place.unlink()
+        assert ours.look() is None
+        state.mkdir()
+        assert ours.look() is None
+        assert not place.exists()
+        ours.close()
 
 
 def test_at_the_end_what_is_somebody_elses_is_left(tmp_path: Path, place: Path) -> None:
