@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dshctl import output
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, Drop, Fake, Hang, Refuse
 
@@ -151,7 +152,7 @@ def test_an_error_is_told_on_stderr_and_as_an_object_with_its_exit(
     assert ran.code == exit_status
     assert ran.err == "dshctl: not sent: so it is.\n      dshctl ls\n"
     assert ran.last == {
-        "type": "error", "code": code, "message": "not sent: so it is",
+        **dict.fromkeys(output.FACTS), "type": "error", "code": code, "message": "not sent: so it is",
         "hint": "dshctl ls", "retryable": ran.last["retryable"], "retry_at": None, "outcome": "not-written",
         "exit": exit_status,
     }  # fmt: skip
