@@ -8,13 +8,16 @@ from tests.e2e.conftest import CONFIG
 from tests.e2e.harness import Home
 from tests.e2e.model import Model, script
 
-TWO_ROUTES = CONFIG + """
+TWO_ROUTES = (
+    CONFIG
+    + """
 [routes.other]
 adapter = "openai"
 base_url = "{url}"
 model = "other"
 context_window = 1000000
 """
+)
 
 
 def whole(home: Home, session: str) -> None:
