@@ -354,7 +354,7 @@ def hidden(places: paths.Places, by: Holder | None) -> Hidden:
     pid = by.pid if by else None
     who = f"dshd {pid}" if pid else "a dshd"
     what = f"{who} runs and nobody can reach it: {_instead(places.socket)}"
-    if os.path.lexists(places.socket):
+    if os.path.lexists(places.socket) and not _is_socket(places.socket):
         return Hidden(what, hint=f"ls -l {places.socket}      (out of the way, dshd is back in 3 s)")
     end = f"kill {pid}" if pid else f"fuser -v {places.lock}"
     return Hidden(what, hint=f"{end}             (what was acknowledged is kept)\ndshctl daemon start")
@@ -363,9 +363,16 @@ def hidden(places: paths.Places, by: Holder | None) -> Hidden:
 def _instead(path: str) -> str:
     if not os.path.lexists(path):
         return f"its socket {path} is gone."
-    if stat.S_ISSOCK(os.lstat(path).st_mode):
+    if _is_socket(path):
         return f"the socket at {path} is not its own."
     return f"what is at {path} is not its socket."
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _elsewhere(places: paths.Places) -> errors.Unreachable | None:

@@ -306,6 +306,7 @@ def test_a_daemon_that_died_is_started_again(
         dead.close()
         os.rename(dshctl.socket, dshctl.home / "run" / "aside")
         os.rename(dshctl.home / "run" / "dead", dshctl.socket)
+        (dshctl.state / "lock").unlink()  # the fixture holds it, and can't die
         del fake.during["session.wait"]
         raise Drop
 
