@@ -38,17 +38,38 @@ def wake(s: Scratch, by: By) -> bool:
 
 
 def close(s: Scratch, by: By) -> None:
-    """Raises `Conflict` while it runs or holds messages."""
+    """Raises `Conflict` while it runs, is about to go on with a turn, or holds messages."""
     state = s.state
     if state.closed:
         return
-    if state.turn is not None:
-        raise Conflict(f"not closed: {state.name} runs turn {state.turn.number}.",
-                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
-    if state.pending:
-        raise Conflict(f"not closed: {state.name} holds {count(state.pending, 'message')}.",
+    if (why := _not_over(state)) is not None:
+        raise Conflict(f"not closed: {state.name} {why}.",
                        hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
     s.emit("session/closed", {"by": dict(by)})
+
+
+def _not_over(state: State) -> str | None:
+    if state.turn is not None:
+        return f"runs turn {state.turn.number}"
+    if state.pending:
+        return f"holds {count(state.pending, 'message')}"
+    return going_on(state)
+
+
+def going_on(state: State) -> str | None:
+    """In words, which turn it goes on with by itself as soon as it may: work that hasn't ended."""
+    return f"is about to go on with turn {state.again}" if state.again is not None else None
+
+
+def clear_and_close(s: Scratch, by: By) -> bool:
+    """Close it with all that waits, and give up what it was to go on with. False, and nothing, while a
+    turn runs: that is aborted first."""
+    if s.state.turn is not None:
+        return False
+    queueing.clear(s, None, by)
+    if not s.state.closed:
+        s.emit("session/closed", {"by": dict(by)})
+    return True
 
 
 def reopen(s: Scratch, by: By) -> None:

@@ -279,7 +279,7 @@ class Registry:
             return await session.change({"name": name}, peer)
 
     async def delete(self, id: str, force: bool, peer: Peer) -> Json:
-        """Remove a session for good. Raises `Conflict` while it runs or holds messages, unless
+        """Remove a session for good. Raises `Conflict` while it runs, is to go on or holds messages, unless
         ``force``, which aborts and clears first."""
         if peer.kind == "agent":
             raise Denied("a tool can't remove sessions.")

@@ -17,7 +17,7 @@ from dshd import wire
 from dshd.driver.port import Services
 from dshd.errors import Conflict, DshError, NoSpace, NotFound, Stalled
 from dshd.log.store import Store
-from dshd.session import loading
+from dshd.session import lifecycle, loading
 from dshd.session.hops import Hops
 from dshd.session.listing import Listing
 from dshd.session.loader import Loader
@@ -54,8 +54,9 @@ class Remover:
     async def remove(self, id: str, *, force: bool, peer: Peer) -> Json:
         """Remove a session for good, with all that is in its directory.
 
-        Raises `Conflict` while it runs or holds messages, unless ``force``, which aborts and clears
-        first, on the record if the disk takes it; `NotFound`. Durability: on return it is gone.
+        Raises `Conflict` while it runs, is about to go on with a turn, or holds messages, unless
+        ``force``, which aborts and clears first, on the record if the disk takes it; `NotFound`.
+        Durability: on return it is gone.
         """
         session = await self._session(id)
         name = id if session is None else session.name
@@ -165,6 +166,8 @@ async def _quiet(session: Session, force: bool, peer: Peer) -> None:
                 raise _refusal(session)
             elif not await _cleared(session, peer):
                 return
+        if session.usable and not force and lifecycle.going_on(session.state):
+            raise _refusal(session)
         return
     raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
                   outcome="not-written")  # fmt: skip
@@ -206,4 +209,4 @@ def _why(session: Session) -> str:
     turn, pending = session.state.turn, session.state.pending
     runs = f"runs turn {turn.number}" if turn is not None else ""
     holds = f"holds {pending} message{'s' if pending != 1 else ''}" if pending else ""
-    return " and ".join(filter(None, (runs, holds))) or "is busy"
+    return " and ".join(filter(None, (runs, holds))) or lifecycle.going_on(session.state) or "is busy"

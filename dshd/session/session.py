@@ -191,12 +191,22 @@ class Session(Live):
                 raise NotConfigured(f"{problem}.", hint="man dshd-config", outcome="not-written")
 
     async def close(self, clear: bool, peer: Peer) -> Json:
-        """Close it. Raises `Conflict` while it runs or holds messages, unless ``clear``."""
+        """Close it. Raises `Conflict` while it runs, is about to go on with a turn, or holds messages,
+        unless ``clear``."""
         ledger, by = self.guard_person(peer), peer.source()
         if clear:
-            await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
-        await ledger.propose(lambda s: lifecycle.close(s, by))
+            await self._clear_and_close(peer)
+        else:
+            await ledger.propose(lambda s: lifecycle.close(s, by))
         return self.show()
+
+    async def _clear_and_close(self, peer: Peer) -> None:
+        """A turn may start until it is decided. What runs is stopped before the disk is asked."""
+        by, closed = peer.source(), False
+        while not closed:
+            if self.state.turn is not None:
+                await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
+            closed = await self.writable().propose(lambda s: lifecycle.clear_and_close(s, by))
 
     async def reopen(self, peer: Peer) -> Json:
         ledger, by = self.guard_person(peer), peer.source()

@@ -257,7 +257,9 @@ def _changed(state: State, event: Event) -> None:
 
 
 def _closed(state: State, event: Event) -> None:
-    state.closed, state.retry, state.adding = True, None, None
+    """Nothing goes on behind it, not even when it is opened again: what had ended so far has ended so."""
+    state.closed = True
+    state.resume = state.retry = state.adding = None
 
 
 def _reopened(state: State, event: Event) -> None:

@@ -218,7 +218,7 @@ KEPT: dict[str, Any] = {
     "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
     "ended": _ended,
     "changed": lambda o, value: value in o.changes,
-    "retried": lambda o, turn: turn <= o.last or o.again is not None,
+    "retried": lambda o, turn: turn <= o.last or o.again is not None or turn in o.given_up,
 }
 
 

@@ -62,6 +62,7 @@ class Oracle:
         self.crashes = 0
         self.resume: int | None = None
         self.retry: int | None = None
+        self.given_up: set[int] = set()  # turns that were to come, but for a closing
         self.put: dict[str, int] = {}  # {message: the seq at which it came to where it is}
         self.attached: dict[str, int] = {}  # {sha256: bytes}
         self.name: str | None = None
@@ -302,7 +303,9 @@ class Oracle:
     def close(self, event: Any, data: Any) -> None:
         self.need(self.turn is None, "closed while a turn runs")
         self.need(not any(self.queues.values()), "closed while messages wait")
-        self.closed = True
+        if self.again is not None:
+            self.given_up.add(self.last + 1)
+        self.closed, self.resume, self.retry = True, None, None
 
     def reopen(self, event: Any, data: Any) -> None:
         self.closed = False
