@@ -129,7 +129,8 @@ class Hooks:
 
     ``start`` runs a coroutine function in the session nursery; ``mark`` makes the session's
     active marker durable, ``unmark`` takes it away; ``tell`` gets (first seq, lines);
-    ``faulted`` is told why all that was not synced is withdrawn.
+    ``faulted`` is told why all that was not synced is withdrawn; ``gone`` says why the session was let
+    go of, once it was: then the log's file is closed, and who came late is refused.
     """
 
     start: Callable[..., None]
@@ -139,6 +140,7 @@ class Hooks:
     tell: Callable[[int, list[bytes]], None]
     changed: Callable[[list[Event]], None]
     faulted: Callable[[Faulted], Awaitable[None]]
+    gone: Callable[[], DshError | None] = lambda: None
 
 
 class Ledger:
@@ -263,7 +265,10 @@ class Ledger:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
         self._batch = batch
         try:
-            await (self._commit(batch) if batch else self._housekeeping())
+            if (gone := self._hooks.gone()) is not None:
+                self._come_late(batch, gone)
+            else:
+                await (self._commit(batch) if batch else self._housekeeping())
         except DshError as error:
             log.warning("%s", error)
         except Exception:
@@ -271,6 +276,11 @@ class Ledger:
         if unsettled := [p for p in batch if not p.settled]:
             _refuse(unsettled, Internal(BUG, outcome="unknown"))
         self._batch = []
+
+    def _come_late(self, batch: list[Proposal[Any]], why: DshError) -> None:
+        """What was proposed by who had the session in hand before it was let go of."""
+        self._sync_wanted = self._unmark_wanted = False
+        _refuse(batch, why)
 
     async def _housekeeping(self) -> None:
         """What is done only while no proposal waits. In here, so that it can't meet a batch: a

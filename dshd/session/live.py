@@ -112,6 +112,7 @@ class Live:
             tell=lambda first, lines: around.on_lines(self.id, first, lines),
             changed=self._changed,
             faulted=self._faulted,
+            gone=lambda: self._why_gone() if self.gone else None,
         )
 
     def _changed(self, events: list[Event]) -> None:

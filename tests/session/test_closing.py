@@ -1,4 +1,4 @@
-"""Closing and removing what is about to go on by itself: refused, or given up for good."""
+"""Closing and removing: what is about to go on is refused or given up for good, who comes late is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio.testing
 
 from dshd import wire
 from dshd.config import Config, Recovery
-from dshd.errors import Conflict
+from dshd.errors import Conflict, NotFound
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.model.errors import ModelError
 from dshd.session.session import Session
@@ -137,3 +137,29 @@ async def test_closing_before_an_opening_goes_on_with_a_turn_is_refused_or_gives
             result = await again.wait_message(sent["message"])
         assert (result["outcome"] == "completed") is not clear
         check_log(after.events(again), quiet=True)
+
+
+# --- who comes late -----------------------------------------------------------------------------------------
+
+
+async def test_a_send_that_reopens_a_session_while_it_is_removed_is_told_that_it_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It waits for its turn to take the name; when that comes, the log's file is closed."""
+    async with World().run() as world:
+        session = await world.session(name="tea")
+        await session.close(False, ME)
+        refused: list[NotFound] = []
+
+        async def send() -> None:
+            with pytest.raises(NotFound, match="was removed") as told:
+                await followup(session, "late")
+            refused.append(told.value)
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery, session.around.reopening("another", "s0000000"):
+                nursery.start_soon(send)
+                await trio.testing.wait_all_tasks_blocked()
+                await world.registry.delete(session.id, False, ME)
+        assert refused[0].outcome == "not-written"
+    assert not caplog.records
