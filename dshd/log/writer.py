@@ -11,24 +11,28 @@ write: disk full          cut to the end before this batch, synced    NoSpace, n
 write: anything else      cut to the last *synced* end; faulted       Faulted
 sync: anything, once      cut to the last *synced* end; faulted       Faulted
 the file changed          cut to the last *synced* end; faulted       Faulted
+it was closed             nothing                                     what it was closed with
 ========================  ==========================================  ====================
 
 A full disk is no fault: the next append may succeed. Its cut is synced because "not written" must
 hold after a power cut, too. A fault is final: a second sync would succeed and mean nothing. The cut
 of a fault is a best effort, as is the note beside the log (`dshd.log.fault`); the way out is
 `dshd.log.recovery.reopen_copy`.
+
+A file that a thread uses is closed when the thread is done with it, and not before: its number could be
+another file's by then, and that one would be written to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import trio
 
-from dshd.errors import Faulted, NoSpace
+from dshd.errors import DshError, Faulted, NoSpace, Unavailable
 from dshd.log import fault
 from dshd.log.disk import FULL, Changed, Disk, LogFile, explain
 from dshd.log.threads import Threads
@@ -68,6 +72,8 @@ class LogWriter:
         self.size = size
         self.synced_size = size
         self.fault: str | None = None
+        self._closed: DshError | None = None
+        self._users = 0
         self._what = "the disk failed under session"
         self._threads = threads
         self._in_order = InOrder()
@@ -85,8 +91,8 @@ class LogWriter:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         async with self._in_order:
-            self._refuse_if_faulted()
-            await hop(self.file.disk, lambda: self._write(data, sync), self._threads)
+            self.refuse_if_ended()
+            await self._hop(data, sync)
             self.size += len(data)
             self.next_seq = last_seq + 1
             if sync:
@@ -101,14 +107,41 @@ class LogWriter:
         """Make durable what was appended without. Failure, cancellation as for `append`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         async with self._in_order:
-            self._refuse_if_faulted()
+            self.refuse_if_ended()
             if self.size > self.synced_size:
-                await hop(self.file.disk, lambda: self._write(b"", True), self._threads)
+                await self._hop(b"", True)
                 self._all_synced()
 
-    def close(self) -> None:
-        """Close the file, without syncing. Blocks as long as the kernel takes."""
-        self.file.close()
+    async def _hop(self, data: bytes, sync: bool) -> None:
+        with self.using() as file:
+            await hop(file.disk, lambda: self._write(data, sync), self._threads)
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[LogFile]:
+        """The file, which stays open until the end of the block. Raises what it was closed with."""
+        if self._closed is not None:
+            raise self._closed
+        self._users += 1
+        try:
+            yield self.file
+        finally:
+            self._users -= 1
+            self._close_unused()
+
+    def close(self, why: DshError | None = None) -> None:
+        """Close the file, without syncing: now, or when those who use it are done. Who wants to write
+        from now on is refused with ``why``. Blocks as long as the kernel takes."""
+        self._closed = why or Unavailable(f"{self.file.path} was closed.", outcome="not-written")
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._closed is not None and not self._users:
+            self.file.close()
+
+    @property
+    def usable(self) -> bool:
+        """Neither faulted nor closed."""
+        return self.fault is None and self._closed is None
 
     def _all_synced(self) -> None:
         self.synced, self.synced_size = self.next_seq - 1, self.size
@@ -156,7 +189,10 @@ class LogWriter:
         self.next_seq, self.size = self.synced + 1, self.synced_size
         return self._refusal(outcome)
 
-    def _refuse_if_faulted(self) -> None:
+    def refuse_if_ended(self) -> None:
+        """Raises `Faulted`, or what it was closed with, if nothing can be written any more."""
+        if self._closed is not None:
+            raise self._closed
         if self.fault is not None:
             raise self._refusal("not-written")
 

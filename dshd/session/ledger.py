@@ -326,6 +326,7 @@ class Ledger:
             await self._commit([proposal])
 
     async def _persist(self, scratch: Scratch) -> None:
+        self.writer.refuse_if_ended()
         if scratch.state.active and not self.marked:
             await self._hooks.mark()
             self.marked = True
@@ -380,7 +381,7 @@ class Ledger:
             await trio.sleep(SOON_SYNC_S)
         finally:
             self._sync_armed = False
-        if self.writer.fault is None and self.writer.size > self.writer.synced_size:
+        if self.writer.usable and self.writer.size > self.writer.synced_size:
             self._sync_wanted = True
             self._run()
 
@@ -395,7 +396,7 @@ class Ledger:
             await trio.sleep(UNMARK_AFTER_S)
         finally:
             self._unmark_armed = False
-        if self.marked and not self.state.active and self.writer.fault is None:
+        if self.marked and not self.state.active and self.writer.usable:
             self._unmark_wanted = True
             self._run()
 

@@ -223,8 +223,13 @@ class Live:
     def at_rest(self) -> bool:
         """Nothing runs or waits, and nothing is on its way to disk."""
         busy = self._works or self.state.turn is not None or self.state.pending > 0
+        return not busy and not self.writes
+
+    @property
+    def writes(self) -> bool:
+        """Something is on its way to disk."""
         writes = self.ledger is not None and not self.ledger.idle
-        return not busy and not writes and not (self.keeper is not None and self.keeper.busy)
+        return writes or (self.keeper is not None and self.keeper.busy)
 
     @property
     def size(self) -> int:
@@ -353,5 +358,5 @@ class Live:
         for something to come of it is told ``why``."""
         self.gone, self._gone, self._waits_for_room = True, why, False
         if self.ledger is not None:
-            self.ledger.writer.close()
+            self.ledger.writer.close(self._why_gone())
             self.ledger.changed.fire()

@@ -24,6 +24,7 @@ from dshd.session.ledger import Ledger
 from dshd.session.listing import Listing
 from dshd.session.loading import Upkeep
 from dshd.session.session import Session
+from dshd.session.state import State
 from dshd.session.surroundings import Surroundings
 
 
@@ -95,9 +96,13 @@ class Loader:
             partial=found.partial,
             found=found.found,
             marked=marked,
-            refold=lambda w: read(lambda: opening.state_synced(w.file, w.synced_size)),
+            refold=self._refold,
             keeper=partial(self._keeper, found.kept) if found.kept is not None else None,
         )
+
+    async def _refold(self, writer: LogWriter) -> State:
+        with writer.using() as file:
+            return await self._hops.read(lambda: opening.state_synced(file, writer.synced_size))
 
     def _writer(self, found: opening.Loaded) -> LogWriter | None:
         if found.file is None:
@@ -142,7 +147,8 @@ class Loader:
 
     def let_go(self, session: Session, why: DshError | None = None) -> None:
         """Close it; who asks for it next gets another, made of the log as it is then. ``why`` is told to
-        those who wait for something of this one."""
-        session.let_go(why)
-        self._loaded.pop(session.id, None)
-        self._environments.forget(session.id)
+        those who wait for something of this one. Of one that was let go of nothing more becomes."""
+        if self.has(session):
+            session.let_go(why)
+            del self._loaded[session.id]
+            self._environments.forget(session.id)

@@ -119,6 +119,5 @@ class Mender:
         name may be another file's by now, and the old inode's cache may lie."""
         assert session.ledger is not None
         writer, disk, path = session.ledger.writer, self._store.disk, self._store.log_path(session.id)
-        await self._hops.write(
-            lambda: recovery.reopen_copy(disk, path, writer.synced_size, source=writer.file)
-        )
+        with writer.using() as file:
+            await self._hops.write(lambda: recovery.reopen_copy(disk, path, writer.synced_size, source=file))

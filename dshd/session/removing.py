@@ -156,21 +156,28 @@ class Remover:
 
 async def _quiet(session: Session, force: bool, peer: Peer) -> None:
     """Returns, in the same step, when nothing runs or waits, or nothing can be known of it."""
+    recorded = True  # or nothing can be
     with trio.move_on_after(LAST_S):
-        while not (session.at_rest or (_is_idle(session) and not session.usable)):
-            if session.gone:
-                raise NotFound(f"session {session.name} was removed.", hint="dshctl ls")
-            if not (session.usable and _is_busy(session)):
+        while not _may_go(session, recorded):
+            if not (recorded and session.usable and _is_busy(session)):
                 await _a_change(session)
             elif not force:
                 raise _refusal(session)
-            elif not await _cleared(session, peer):
-                return
+            else:
+                recorded = await _cleared(session, peer)
         if session.usable and not force and lifecycle.going_on(session.state):
             raise _refusal(session)
         return
     raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
                   outcome="not-written")  # fmt: skip
+
+
+def _may_go(session: Session, recorded: bool) -> bool:
+    """Never while something is on its way to disk: it would come to a file that is closed."""
+    if session.gone:
+        raise NotFound(f"session {session.name} was removed.", hint="dshctl ls")
+    lost = not recorded or (_is_idle(session) and not session.usable)
+    return session.at_rest or (lost and not session.writes)
 
 
 async def _a_change(session: Session) -> None:
@@ -183,13 +190,21 @@ async def _a_change(session: Session) -> None:
 async def _cleared(session: Session, peer: Peer) -> bool:
     """Whether what ran is aborted and what waited cleared, on the record. On a full disk it can't be,
     and removing the session makes room."""
-    if session.activity is WAITS_FOR_ROOM:
+    if _lacks_room(session):
         return False
     try:
         await session.abort(wire.AbortParams(disposition="clear", reason="rm"), peer)
     except NoSpace:
         return False
+    except Stalled:  # the turn is stopped, and its end can't be written
+        if not _lacks_room(session):
+            raise
+        return False
     return True
+
+
+def _lacks_room(session: Session) -> bool:
+    return session.activity.waits == WAITS_FOR_ROOM.waits
 
 
 def _refusal(session: Session) -> Conflict:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -10,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from dshd.errors import Faulted, NoSpace
+from dshd.errors import Faulted, NoSpace, NotFound, Unavailable
 from dshd.log import fault
 from dshd.log.codec import Event, encode
-from dshd.log.disk import Disk, RealDisk
+from dshd.log.disk import Disk, OsCalls, RealDisk
 from dshd.log.memory import MemoryDisk
 from dshd.log.recovery import open_log, reopen_copy
 from dshd.log.threads import Threads
@@ -185,6 +186,74 @@ async def test_the_kernels_disk_is_written_in_a_thread_of_the_given_ones(tmp_pat
             busy.set()
     writer.close()
     assert reopened(RealDisk(), path).next_seq == 202
+
+
+# -- it is closed -----------------------------------------------------------------------------------
+
+
+class SlowCalls(OsCalls):
+    """A write takes half of what it is given, and waits before it does so a second time."""
+
+    def __init__(self) -> None:
+        self.half = threading.Event()
+        self.go_on = threading.Event()
+
+    def write(self, fd: int, data: memoryview) -> int:
+        if self.half.is_set():
+            assert self.go_on.wait(30)
+            return super().write(fd, data)
+        taken = super().write(fd, data[: len(data) // 2])
+        self.half.set()
+        return taken
+
+
+async def test_a_batch_in_the_thread_when_it_is_closed_never_goes_on_in_another_file(tmp_path: Path) -> None:
+    path, other = tmp_path / "sabcdefg" / "log.jsonl", tmp_path / "other"
+    path.parent.mkdir()
+    path.write_bytes(BASE)
+    calls, threads = SlowCalls(), Threads(2)
+    writer = writer_on(Disk(calls), path, threads)
+    number = writer.file._fd
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, writer, 10)
+            await threads.run(lambda: calls.half.wait(30))
+            writer.close()
+            with other.open("wb"):  # it has the lowest number that is free
+                calls.go_on.set()
+                await trio.testing.wait_all_tasks_blocked()
+                await threads.run(bool)
+                with contextlib.suppress(Unavailable):
+                    await writer.sync()  # after the batch, whatever it says
+    assert other.read_bytes() == b""
+    assert reopened(RealDisk(), path).next_seq == 11
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+
+
+async def test_who_writes_after_it_was_closed_is_told_why_and_nothing_is_noted_beside_it() -> None:
+    disk = disk_with(BASE)
+    writer = writer_on(disk)
+    await write(writer, 2, sync=False)
+    writer.close(NotFound("it was removed"))
+    calls = disk.trace()
+    for late in (write(writer), writer.sync()):
+        with pytest.raises(NotFound, match="it was removed"):
+            await late
+    with pytest.raises(NotFound, match="it was removed"), writer.using():
+        pass
+    assert (calls, writer.fault, writer.usable) == ([], None, False)
+    assert fault.read(disk, LOG) is None
+
+
+def test_who_reads_its_file_has_it_until_they_are_done() -> None:
+    disk = disk_with(BASE)
+    writer = writer_on(disk)
+    with writer.using() as file, writer.using():
+        writer.close()
+        assert b"".join(file.pieces(0, writer.size)) == BASE
+    with pytest.raises(KeyError):
+        file.truncate(0)
 
 
 # -- the disk is full -------------------------------------------------------------------------------

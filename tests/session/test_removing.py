@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +14,7 @@ import trio
 import trio.lowlevel
 
 from dshd.config import Config
-from dshd.errors import Conflict, Damaged, DshError, NotFound
+from dshd.errors import Conflict, Damaged, DshError, Faulted, NoSpace, NotFound
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.session import removing
 from dshd.session.loading import Upkeep
@@ -222,6 +224,91 @@ async def test_a_faulted_session_is_removed() -> None:
         await until(session, lambda: session.broken)
         await remove(world, session)
         assert there(world) == []
+
+
+STEPS = range(40)  # of the scheduler; more than anything here takes
+
+
+async def steps_later(steps: int, act: Callable[[], Awaitable[Any]], into: list[Any]) -> None:
+    for _ in range(steps):
+        await trio.lowlevel.checkpoint()
+    try:
+        into.append(await act())
+    except DshError as error:
+        into.append(error)
+
+
+async def slowly() -> None:
+    for _ in range(4):
+        await trio.lowlevel.checkpoint()
+
+
+def bugs(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+async def test_while_its_disk_fails_it_is_removed_when_what_it_writes_has_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for steps in STEPS:
+        world, told, gone = World(), list[Any](), list[Any]()
+        async with world.run():
+            session = await world.session(name="api")
+            memory(world).fail("fdatasync", errno.EIO)
+            memory(world).pause = slowly
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    for text in ("one", "two"):
+                        nursery.start_soon(steps_later, 0, partial(followup, session, text), told)
+                    nursery.start_soon(steps_later, 2, partial(followup, session, "three"), told)
+                    nursery.start_soon(steps_later, steps, partial(remove, world, session, force=True), gone)
+            assert {type(answer) for answer in told} <= {Faulted, NotFound}
+            assert [answer["type"] for answer in gone] == ["removed"]
+            assert there(world) == []
+        assert bugs(caplog) == [], steps
+
+
+async def test_on_a_full_disk_it_is_removed_when_what_others_asked_is_refused(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    for steps in STEPS:
+        world, told, gone = World(), list[Any](), list[Any]()
+        async with world.run():
+            session = await world.session(name="api")
+            await begin(world, session)
+            world.store.reserve.release()
+            memory(world).limit(free=0)
+            memory(world).pause = slowly
+            with trio.fail_after(14):
+                async with trio.open_nursery() as nursery:
+                    for later in range(0, 12, 2):
+                        nursery.start_soon(steps_later, later, partial(inject, session, "no room"), told)
+                    nursery.start_soon(steps_later, steps, partial(remove, world, session, force=True), gone)
+            assert {type(answer) for answer in told} <= {NoSpace, NotFound}
+            assert [answer["type"] for answer in gone] == ["removed"]
+            assert there(world) == []
+        assert bugs(caplog) == [], steps
+
+
+async def test_of_two_who_remove_it_one_is_told_that_it_is_gone() -> None:
+    for steps in STEPS:
+        world, told = World(), list[Any]()
+        async with world.run():
+            session = await world.session(name="api")
+            await begin(world, session)
+            rm = partial(remove, world, session, force=True)
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(steps_later, 0, rm, told)
+                    nursery.start_soon(steps_later, steps, rm, told)
+                    nursery.start_soon(steps_later, steps, partial(world.again, session), [])
+            assert sorted(type(answer).__name__ for answer in told) == ["NotFound", "dict"]
+            assert there(world) == []
+
+
+def memory(world: World) -> MemoryDisk:
+    assert isinstance(world.disk, MemoryDisk)
+    return world.disk
 
 
 # --- by themselves ---------------------------------------------------------------------------------
