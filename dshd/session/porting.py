@@ -143,11 +143,12 @@ class Porter:
                     disk, read, self._store.begin(token), new_id=new_id, mend=p.repair, now=now
                 )
             )
-        except Damaged as damaged:
-            if "id" in damaged.data:
-                taken = any(row.id == damaged.data["id"] for row in await self._listing.rows())
-                damaged.hint = transfer.again(as_new=p.as_new or taken, repair=True)
-            raise
+        except Damaged as error:
+            damaged = error
+        if "id" in damaged.data:
+            taken = any(row.id == damaged.data["id"] for row in await self._listing.rows())
+            damaged.hint = transfer.again(as_new=p.as_new or taken, repair=True)
+        raise damaged
 
     def _refuse_taken(self, made: Made, rows: list[wire.SessionRow], repair: bool) -> None:
         taken = next((row for row in rows if row.id == made.id), None)
