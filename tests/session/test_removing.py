@@ -17,6 +17,7 @@ from dshd.config import Config
 from dshd.errors import Conflict, Damaged, DshError, Faulted, NoSpace, NotFound
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.session import removing
+from dshd.session.loader import Loader
 from dshd.session.loading import Upkeep
 from dshd.session.session import Session
 from tests.session.rig import ME, World, call, followup, inject, say, settled, until
@@ -243,6 +244,20 @@ async def slowly() -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def closed_idle(world: World, session: Session) -> dict[str, Any]:
+    """Remove it; its log's file must be closed while nothing is on its way to it."""
+    ledger, close = session.ledger, Loader.let_go
+    assert ledger is not None
+
+    def let_go(loader: Loader, going: Session, why: DshError | None = None) -> None:
+        assert ledger.idle
+        close(loader, going, why)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loader, "let_go", let_go)
+        return await remove(world, session, force=True)
+
+
 def bugs(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
@@ -261,7 +276,7 @@ async def test_while_its_disk_fails_it_is_removed_when_what_it_writes_has_ended(
                     for text in ("one", "two"):
                         nursery.start_soon(steps_later, 0, partial(followup, session, text), told)
                     nursery.start_soon(steps_later, 2, partial(followup, session, "three"), told)
-                    nursery.start_soon(steps_later, steps, partial(remove, world, session, force=True), gone)
+                    nursery.start_soon(steps_later, steps, partial(closed_idle, world, session), gone)
             assert {type(answer) for answer in told} <= {Faulted, NotFound}
             assert [answer["type"] for answer in gone] == ["removed"]
             assert there(world) == []
@@ -283,7 +298,7 @@ async def test_on_a_full_disk_it_is_removed_when_what_others_asked_is_refused(
                 async with trio.open_nursery() as nursery:
                     for later in range(0, 12, 2):
                         nursery.start_soon(steps_later, later, partial(inject, session, "no room"), told)
-                    nursery.start_soon(steps_later, steps, partial(remove, world, session, force=True), gone)
+                    nursery.start_soon(steps_later, steps, partial(closed_idle, world, session), gone)
             assert {type(answer) for answer in told} <= {NoSpace, NotFound}
             assert [answer["type"] for answer in gone] == ["removed"]
             assert there(world) == []
