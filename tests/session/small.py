@@ -153,7 +153,8 @@ class Small:
             back = [m for m in self.queues["held"] if m in self.due and self.home[m] == queue]
             back.sort(key=lambda m: self.due[m])
             self.take_out(back, "pending")
-            self.queues[queue][:0] = back
+            self.queues[queue][:0] = [m for m in back if m in self.front]
+            self.queues[queue] += [m for m in back if m not in self.front]
         self.due.clear()
         self.go()
 
