@@ -1,10 +1,10 @@
 """The session log: one append-only file per session, and the only truth about it.
 
-This is the format's specification. The modules, in the order of a line's life: `codec` (an event and
-its bytes), `writer` (batches to disk, in `threads`), `disk` (what a disk promises), `reader` and
-`survey` (bytes to good events), `recovery` (opening), `repair`, `fault` (the note of a failed disk),
-`there` (what stands where a log should), `store` (the directories), `lock` (one daemon each), `memory`
-(a disk for tests, that fails on request).
+This is the format's specification. The modules, in the order of a line's life: `vocabulary` (the types
+that this version knows), `codec` (an event and its bytes), `writer` (batches to disk, in `threads`),
+`disk` (what a disk promises), `reader` and `survey` (bytes to good events), `recovery` (opening),
+`repair`, `fault` (the note of a failed disk), `there` (what stands where a log should), `store` (the
+directories), `lock` (one daemon each), `memory` (a disk for tests, that fails on request).
 
 The file
     ``STATE/sessions/<id>/log.jsonl``, 0600 in a directory 0700. UTF-8. One event per line; a line

@@ -1,5 +1,8 @@
 """Plugins: what they may do, as values, and the small examples that ship.
 
+`loader` finds them by their entry points, `config` helps them to read their section; in the box are
+`rate_limit` and `content_filter`.
+
 A plugin is a class with ``name``, ``__init__(config: dict)`` and
 
     async def pre_step(self, proposal: PreStep) -> PreStep | Reject | Defer
