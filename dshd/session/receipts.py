@@ -101,6 +101,11 @@ class Receipt:
             return self.later
         return (self._spelt_out(first), *self.later)
 
+    @property
+    def arrived(self) -> int:
+        """The seq at which it came to be what it is now: when it was sent, came due, or was given back."""
+        return self.later[-1].seq if self.later else self.seq
+
     def _spelt_out(self, first: Stop | str) -> Stop:
         if isinstance(first, Stop):
             return first

@@ -154,7 +154,7 @@ class State:
         if self.parked is None:
             return False
         receipt, turn = self.receipts[id], self.turn
-        return turn is None or receipt.queue != "next-step" or receipt.seq < turn.seq
+        return turn is None or receipt.queue != "next-step" or receipt.arrived < turn.seq
 
     @property
     def goes_on(self) -> bool:

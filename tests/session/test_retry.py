@@ -235,6 +235,28 @@ async def test_what_is_said_to_the_turn_that_is_retried_joins_it_though_the_queu
         check(world, session)
 
 
+async def test_what_comes_due_while_a_turn_is_retried_joins_it_though_the_queue_is_parked(
+    autojump_clock: Any,
+) -> None:
+    async with World().run() as world:
+        session = await world.session()
+        world.script = [call("gate")]
+        await followup(session, "work")
+        await world.gate.began.wait()
+        due = await inject(session, "a fact", in_=30)
+        await session.abort(wire.AbortParams(), ME)
+        world.gate.began = trio.Event()
+        world.script = [call("gate"), say("done")]
+        await retry(session)
+        await world.gate.began.wait()
+        await trio.sleep(31)
+        assert session.message(due["message"])["queue"] == "next-step"
+        world.gate.opened.set()
+        assert (await settled(session, due["message"]))["turn"] == 2
+        assert session.state.parked is not None
+        check(world, session)
+
+
 async def test_a_steer_joins_the_retried_turn_and_unparks() -> None:
     async with World().run() as world:
         session = await world.session()
