@@ -5,7 +5,8 @@ killed and started again in the same boot would read just that. So the writer le
 inode, and how far it had been synced. It is written on the very disk that failed, so it may not
 come to be; then the cut to the synced end, which the writer also does, is all there is.
 
-The inode keeps a stale note from doing harm: it speaks of one file and of no other.
+The inode keeps a stale note from doing harm: it speaks of one file and of no other. And no log is
+continued with a note beside it.
 """
 
 from __future__ import annotations
@@ -56,3 +57,11 @@ def _parse(data: bytes) -> FaultNote | None:
 def forget(disk: Disk, log: Path) -> None:
     """Durability: on return the note is gone for good, so what is appended now is safe from it."""
     disk.unlink_synced(log.with_name(NAME))
+
+
+def drop_stale(disk: Disk, log: Path) -> None:
+    """Take away a note that speaks of another file: its inode's number may be given out again.
+
+    Not durable by itself: as long as it is stale it does no harm.
+    """
+    disk.unlink(log.with_name(NAME))

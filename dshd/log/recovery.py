@@ -263,11 +263,17 @@ def _sync(disk: Disk, path: Path, file: LogFile) -> None:
 
 
 def _leave_fault(disk: Disk, path: Path) -> int:
-    """Act on a fault's note; returns up to which seq the log that is there must reach (-1: any)."""
+    """Act on a fault's note; returns up to which seq the log that is there must reach (-1: any).
+
+    Where synced bytes are missing the log is damaged, and the note stays, for `repair`. Else it is gone when
+    this returns, whatever it said: left beside a log that is continued, it would cut it back one day.
+    """
     note = fault.read(disk, path)
     if note is None:
+        fault.drop_stale(disk, path)
         return -1
-    if disk.stat(path).size < note.size:
+    size = disk.stat(path).size
+    if size < note.size and note.seq >= 0:
         return note.seq
-    reopen_copy(disk, path, note.size)
+    reopen_copy(disk, path, min(size, note.size))
     return -1

@@ -525,6 +525,25 @@ def test_a_note_about_another_file_does_no_harm() -> None:
     assert reopened(disk).next_seq == 7
 
 
+def test_no_log_is_continued_with_a_note_beside_it() -> None:
+    disk = disk_with(ACKED)
+    noted(disk, len(ACKED + LAST), -1)  # a sync failed at an opening; then a power cut took what was not durable
+    file, found = open_log(disk, LOG, KNOWN)
+    assert file is not None and found.damage is None
+    file.append(LAST + encode(note(7, "more")))
+    file.sync()
+    file.close()
+    assert reopened(disk).next_seq == 8
+    assert not disk.crash().exists(LOG.with_name(fault.NAME))
+
+
+def test_a_stale_note_goes_before_its_inode_is_given_out_again() -> None:
+    disk = disk_with(ACKED + LAST)
+    disk.write_atomic(LOG.with_name(fault.NAME), b'{"inode": [1, 99], "size": 10, "seq": 0, "reason": "EIO"}')
+    assert reopened(disk).next_seq == 7
+    assert not disk.crash().exists(LOG.with_name(fault.NAME))
+
+
 @pytest.mark.parametrize("content", [b"", b"{", bytes(500), b"[]", b"{}", b'{"inode":3}'])
 def test_a_note_that_can_not_be_read_does_no_harm(content: bytes) -> None:
     disk = disk_with(ACKED + LAST)
