@@ -529,7 +529,8 @@ def test_no_log_is_continued_with_a_note_beside_it() -> None:
     disk = disk_with(ACKED)
     noted(disk, len(ACKED + LAST), -1)  # a sync failed at an opening; then a power cut took what was not durable
     file, found = open_log(disk, LOG, KNOWN)
-    assert file is not None and found.damage is None
+    assert file is not None
+    assert found.damage is None
     file.append(LAST + encode(note(7, "more")))
     file.sync()
     file.close()
