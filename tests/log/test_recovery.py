@@ -527,7 +527,7 @@ def test_a_note_about_another_file_does_no_harm() -> None:
 
 def test_no_log_is_continued_with_a_note_beside_it() -> None:
     disk = disk_with(ACKED)
-    noted(disk, len(ACKED + LAST), -1)  # a sync failed at an opening; then a power cut took what was not durable
+    noted(disk, len(ACKED + LAST), -1)  # a sync failed, then a power cut took what was not durable
     file, found = open_log(disk, LOG, KNOWN)
     assert file is not None
     assert found.damage is None
