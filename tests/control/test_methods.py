@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from dshd.strict import checker
 from tests.control.rig import Client, Refused, Server
 from tests.session.rig import call, followup, say, settled, until
 
+for family in wire.HOLDS:
+    importlib.import_module(f"dshd.wire.{family}")
+
 
 def all_params(kind: type[wire.Params] = wire.Params) -> set[type[wire.Params]]:
     return {kind} | {found for below in kind.__subclasses__() for found in all_params(below)}
 
 
 def test_every_method_that_can_be_asked_is_in_the_table_once() -> None:
-    named = [kind for kind in all_params() if kind.method and kind.__module__ == "dshd.wire"]
+    named = [kind for kind in all_params() if kind.method and kind.__module__.startswith("dshd.wire.")]
     assert {kind.method for kind in named} == set(METHODS)
     assert len(named) == len(METHODS)
     for name, method in METHODS.items():

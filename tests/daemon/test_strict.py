@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dshd import config
 from dshd.strict import Wrong, _fields, checker, dotted, structure
-from dshd.wire import Params
+from dshd.wire import HOLDS, Params
 
 
 class Inner(Params):
@@ -116,7 +117,9 @@ def subclasses(kind: type) -> set[type]:
 
 
 SECTIONS = [kind for kind in vars(config).values() if isinstance(kind, type) and attrs.has(kind)]
-PARAMS = [kind for kind in subclasses(Params) if kind.__module__ == "dshd.wire"]
+for family in HOLDS:
+    importlib.import_module(f"dshd.wire.{family}")
+PARAMS = [kind for kind in subclasses(Params) if kind.__module__.startswith("dshd.wire.")]
 
 
 @pytest.mark.parametrize("kind", [*SECTIONS, *PARAMS], ids=lambda kind: kind.__name__)

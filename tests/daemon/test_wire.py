@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 import subprocess
 import sys
 import zoneinfo
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +72,8 @@ def test_a_verb_is_a_queue_and_a_wake(params: dict[str, Any], intent: tuple[str,
 
 
 def test_it_costs_little_to_import() -> None:
-    code = "import sys, dshd.wire, dshd.paths; print(*sys.modules)"
+    families = ", ".join(f"dshd.wire.{family}" for family in wire.HOLDS)
+    code = f"import sys, {families}, dshd.paths; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -84,6 +90,47 @@ def test_it_costs_little_to_import() -> None:
         "asyncio",
     }
     assert not heavy & set(loaded)
+
+
+def test_a_greeting_costs_no_more_than_itself() -> None:
+    code = "import sys; from dshd.wire import HelloParams; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert {name for name in loaded.split() if name.startswith("dshd.wire.")} == {
+        "dshd.wire.daemon", "dshd.wire.params", "dshd.wire.terms",
+    }  # fmt: skip
+
+
+def test_python_and_type_checkers_find_the_same_names() -> None:
+    folder = Path(wire.__file__).parent
+    assert set(wire.HOLDS) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    told = re.findall(r"^    from dshd\.wire\.(\w+) import \*$", (folder / "__init__.py").read_text(), re.M)
+    assert sorted(wire.HOLDS) == told
+    for family, names in wire.HOLDS.items():
+        assert sorted(names.split()) == sorted(_defined(folder / f"{family}.py"))
+        for name in names.split():
+            assert getattr(wire, name) is getattr(importlib.import_module(f"dshd.wire.{family}"), name)
+    with pytest.raises(AttributeError, match="no attribute 'SendParam'"):
+        wire.SendParam  # type: ignore[attr-defined]  # noqa: B018
+
+
+def _defined(file: Path) -> Iterator[str]:
+    """The public names that a module gives values to."""
+    for node in ast.parse(file.read_text()).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                pass
+            case _:
+                continue
+        if not name.startswith("_"):
+            yield name
+
+
+def test_no_two_families_have_the_same_name_for_something() -> None:
+    named = [name for names in wire.HOLDS.values() for name in names.split()]
+    assert len(named) == len(set(named))
+    assert not set(named) & set(wire.HOLDS)
 
 
 # ---------------------------------------------------------------- ids and names

@@ -63,4 +63,4 @@ def test_the_example_is_a_good_config() -> None:
 
 def test_what_is_not_carried_out_yet_is_owned_to() -> None:
     owned = pages.words(PAGE.source.partition(".Sh CAVEATS")[2], "Va")
-    assert owned == {".".join(path) for path in config._AHEAD}
+    assert owned == {".".join(path) for path in config.AHEAD}

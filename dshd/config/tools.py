@@ -1,0 +1,51 @@
+"""Tools, and who is asked before one runs: the rules, approvals, servers of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from dshd.config.kinds import Command, Duration, Text
+from dshd.strict import Wrong
+
+if TYPE_CHECKING:
+    from dshd.config.whole import Config
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Tools:
+    bash_max: Duration = 600.0
+    sandbox: Literal["auto", "bwrap", "landlock", "none"] = "auto"
+    fetch: bool = False
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Rule:
+    """All globs given must match; of the rules that match, the last wins."""
+
+    action: Literal["allow", "ask", "deny"]
+    tool: Text | None = None
+    command: Text | None = None
+    path: Text | None = None
+    host: Text | None = None
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Approval:
+    expires: Duration = 24 * 3600.0
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Server:
+    """One ``[mcp.NAME]``: a command to start, or a URL."""
+
+    command: Command | None = None
+    url: Text | None = None
+
+
+def check_servers(config: Config) -> None:
+    """Raises `Wrong`."""
+    for name, server in config.mcp.items():
+        if (server.command is None) == (server.url is None):
+            raise Wrong(("mcp", name), "needs either command or url")

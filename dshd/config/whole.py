@@ -1,0 +1,101 @@
+"""All sections in one class, and what no section alone can know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final
+
+import attrs
+
+from dshd.config.budget import Budget, check_prices
+from dshd.config.daemon import Daemon, Driver, Inbox, Recovery
+from dshd.config.hooks import Hook, Notify
+from dshd.config.model import Model, check_model
+from dshd.config.policy import Policy
+from dshd.config.routes import Route, check_routes, unpriced, used_routes
+from dshd.config.sessions import Sessions
+from dshd.config.tools import Approval, Rule, Server, Tools, check_servers
+from dshd.wire import MODES, Mode
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Config:
+    """All of it: a field for each section."""
+
+    model: Model = attrs.field(factory=Model)
+    routes: dict[str, Route] = attrs.field(factory=dict)
+    daemon: Daemon = attrs.field(factory=Daemon)
+    driver: Driver = attrs.field(factory=Driver)
+    inbox: Inbox = attrs.field(factory=Inbox)
+    sessions: Sessions = attrs.field(factory=Sessions)
+    budget: Budget = attrs.field(factory=Budget)
+    tools: Tools = attrs.field(factory=Tools)
+    approval: Approval = attrs.field(factory=Approval)
+    notify: Notify = attrs.field(factory=Notify)
+    recovery: Recovery = attrs.field(factory=Recovery)
+    rules: list[Rule] = attrs.field(factory=list)
+    hooks: list[Hook] = attrs.field(factory=list)
+    plugins: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    mcp: dict[str, Server] = attrs.field(factory=dict)
+    policy: Policy = attrs.field(factory=Policy)
+
+    @cached_property
+    def currency(self) -> str:
+        """Of the limits: what the routes' prices are in."""
+        prices = (route.price for route in used_routes(self).values())
+        return next((price.currency for price in prices if price is not None), "USD")
+
+    def unpriced(self, ref: str) -> str | None:
+        """Why a limit in money can't hold for a session with this model; None if it can."""
+        name = ref.partition("/")[0]
+        others = (other.partition("/")[0] for other in self.routes.get(name, Route()).fallback or ())
+        return unpriced(self, (name, *others))
+
+    def key_variables(self) -> tuple[str, ...]:
+        """The variables that routes take their keys from."""
+        return tuple(route.api_key_env for route in self.routes.values() if route.api_key_env)
+
+    def ahead(self) -> list[str]:
+        """Settings that are set and that this version reads, checks and does not carry out yet."""
+        plain = Config()
+        found = [
+            ".".join(path)
+            for path, harmless in AHEAD.items()
+            if _value(self, path) not in (_value(plain, path), *harmless)
+        ]
+        asks = any(rule.action == "ask" for rule in self.rules)
+        return [*found, *(["rules.action = ask"] if asks else [])]
+
+    def warnings(self) -> list[str]:
+        """What is right and still not what its writer will see, a sentence each."""
+        return [f"{name} is set, and this version does not carry it out yet" for name in self.ahead()]
+
+    def within_policy(self, mode: Mode) -> Mode:
+        """The mode, or the most that the policy allows."""
+        return min(mode, self.policy.max_mode, key=MODES.index)
+
+
+# {setting: values besides the default that are carried out}
+AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
+    ("driver", "max_running"): (),
+    ("model", "patience"): (0.0,),
+    ("sessions", "ask"): ("deny",),
+    ("tools", "fetch"): (),
+    ("approval",): (),
+    ("notify",): (),
+    ("hooks",): (),
+    ("mcp",): (),
+}
+
+
+def _value(found: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        found = getattr(found, name)
+    return found
+
+
+# What no field alone can know, in the order in which it is looked at; each raises `Wrong`.
+CHECKS: Final[tuple[Callable[[Config], None], ...]] = (check_routes, check_model, check_servers, check_prices)
+APPENDED: Final = ("rules", "hooks")  # lists of which the user's are put behind the system's
+SYSTEMS_OWN: Final = "policy"  # the section that a user's file may not have

@@ -1,0 +1,36 @@
+"""About the daemon itself: what may be asked of one that is full, too."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dshd.wire.params import Params, check_labels
+
+
+class HelloParams(Params, method="daemon.hello"):
+    """The first request of a connection. ``tty`` and ``client`` are for people to read only."""
+
+    protocol: int
+    client: str | None = None
+    version: str | None = None
+    mode: Literal["read", "write"] = "write"
+    tty: str | None = None
+
+    def check(self) -> None:
+        check_labels(client=self.client, tty=self.tty)
+
+
+class StatusParams(Params, method="daemon.status"):
+    pass
+
+
+class ReloadParams(Params, method="daemon.reload"):
+    pass
+
+
+class StopParams(Params, method="daemon.stop"):
+    pass
+
+
+class ModelListParams(Params, method="model.list"):
+    pass
