@@ -7,7 +7,7 @@ The rooms, in the order in which a message meets them:
 - `control`: from a socket to a request, and back to whoever follows; `spool`: what was said to none;
 - `session`: the log folded to a state, decisions in batches, receipts;
 - `driver`: turns and steps: phases, gates, ends;
-- `prompt`, `model`, `tools`: what a step is made of; `plugins`: who has a word in it;
+- `prompt`, `model`, `tools`: what a step is made of; `plugins`, `hooks`: who has a word in it;
 - `spawn`: process trees that end when told to;
 - `log`: lines, and when they are on the disk.
 

@@ -19,12 +19,14 @@ from dshd import config as configuration
 from dshd.config import Config
 from dshd.driver.port import RealOutside, Services
 from dshd.errors import DshError, NotConfigured
+from dshd.hooks.attention import Attention, Notify
+from dshd.hooks.commands import Hooks
 from dshd.log.store import Store
 from dshd.model.adapter import PreparedCall
 from dshd.model.errors import ModelError
 from dshd.model.models import Models
 from dshd.model.routes import Choice
-from dshd.paths import Places
+from dshd.paths import Places, looks_secret
 from dshd.plugins.loader import load_plugins
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner
@@ -187,6 +189,7 @@ class Daemon:
         keys = frozenset(self.config.key_variables())
         secret = tuple(map(Path, self.places.secret()))
         home = self._setup.environ.get("HOME")
+        hooks = self._hooks(spawner, store)
         return Services(
             models=self.models,
             tools=builtin_tools(keys),
@@ -202,7 +205,22 @@ class Daemon:
             home=Path(home) if home else None,
             outside=RealOutside(Path(self.places.config_dir)),
             tool_rules=self.rules,
+            hooks=hooks,
+            attention=Attention(Notify(spawner, lambda: self.config, hooks.place)),
         )
+
+    def _hooks(self, spawner: Spawner, store: Store) -> Hooks:
+        return Hooks(
+            spawner,
+            lambda: self.config.hooks,
+            daemon=self._for_hooks,
+            keys=lambda: frozenset(self.config.key_variables()),
+            log=lambda id: str(store.log_path(id)),
+        )
+
+    def _for_hooks(self) -> Json:
+        """The daemon's environment, without what may be a key."""
+        return {name: value for name, value in self.environ.items() if not looks_secret(name)}
 
 
 def _give_reserve(store: Store) -> bool:

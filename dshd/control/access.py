@@ -14,7 +14,7 @@ they may read, and send to their own session; nothing they say of themselves cha
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -22,6 +22,7 @@ from dshd.errors import Denied
 from dshd.paths import Credentials
 from dshd.session.who import Peer
 
+HOOK: Final = "hook "  # before the session's id, where what is below it is a hook, not a tool
 AgentMay = Literal["yes", "own", "no"]
 
 
@@ -32,9 +33,12 @@ def admits(credentials: Credentials, owner: int) -> bool:
 
 def peer_of(credentials: Credentials, tool_of: str | None) -> Peer:
     """Who is there, before it has said anything. ``tool_of``: the session whose tool it is below; "" if
-    of an unknown one; None: not below a tool."""
-    kind = "user" if tool_of is None else "agent"
-    return Peer(credentials.uid, credentials.gid, credentials.pid, kind=kind, session=tool_of or None)
+    of an unknown one; None: not below a tool. What is below a hook may do what a tool may."""
+    uid, gid, pid = credentials.uid, credentials.gid, credentials.pid
+    if tool_of is None:
+        return Peer(uid, gid, pid)
+    session, is_hook = tool_of.removeprefix(HOOK), tool_of.startswith(HOOK)
+    return Peer(uid, gid, pid, kind="agent", session=session or None, hook=is_hook)
 
 
 @attrs.frozen(slots=True)

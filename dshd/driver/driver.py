@@ -28,6 +28,7 @@ from dshd.driver.phases import Phase, Work
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
+from dshd.hooks import causes
 from dshd.model.errors import ModelError
 from dshd.session import inbox
 from dshd.session.closing import Ending, close_turn
@@ -234,6 +235,7 @@ class Driver:
 
     async def _room(self) -> None:
         self._waits_for_room = True
+        self._services.attention(causes.full())
         await trio.sleep(ROOM_POLL_S)
 
     @contextlib.contextmanager

@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from dshd.hooks.attention import Attention
+from dshd.hooks.commands import NoHooks
 from dshd.prompt.context import GitInfo
 from dshd.prompt.git import git_info
 from dshd.prompt.instructions import find_instructions
@@ -81,7 +83,8 @@ class RealOutside:
 
 @attrs.frozen(kw_only=True)
 class Services:
-    """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent."""
+    """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent;
+    ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event."""
 
     models: Any
     tools: Any
@@ -98,4 +101,6 @@ class Services:
     outside: Outside
     tool_rules: Sequence[Any] = ()
     days: Days = attrs.field(factory=Days)
+    attention: Attention = attrs.field(factory=Attention)
+    hooks: Any = attrs.field(factory=NoHooks)
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})

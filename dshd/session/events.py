@@ -32,9 +32,13 @@ _TYPES: Final = (
     "request/header request/context request/sent llm/retry",
     "compaction/start compaction/summary compaction/end",
     "approval/asked approval/answered abort/requested todo/write log/gap log/repaired",
+    "hook/ran hook/due hook/begun hook/done",
 )
 KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())
-SOON_TYPES: Final = frozenset(("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write"))
+_HOOKS: Final = ("hook/ran", "hook/due", "hook/begun", "hook/done")
+SOON_TYPES: Final = frozenset(
+    ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write", *_HOOKS)
+)
 
 ON_SURFACE: Final = frozenset(("user/message", "assistant/message", "tool/result"))
 
@@ -45,7 +49,7 @@ TURN_REASONS: Final = (
 
 def is_soon(type: str) -> bool:
     """Whether events of this type are told before they are synced."""
-    return type in SOON_TYPES or type.startswith("hook/")
+    return type in SOON_TYPES
 
 
 def is_known(type: str) -> bool:

@@ -17,6 +17,7 @@ import trio
 from dshd.driver.driver import Driver
 from dshd.driver.port import ROOM_POLL_S
 from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable
+from dshd.hooks import causes
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.order import InOrder
@@ -73,6 +74,8 @@ class Live:
         self.keeper = keeper(self.ledger) if keeper is not None and self.ledger is not None else None
         self.used = trio.current_time()
         self.holders = 0
+        if broken is not None:
+            around.services.attention(causes.broken(state, id, broken.word, broken.error.message))
         self.gone = False
         self._gone: DshError | None = None
 
@@ -123,6 +126,8 @@ class Live:
         self.around.services.days.note(self.id, self.state.lately)
         if any(event.type == "session/changed" for event in events):
             self.driver.look_at_time()
+        for notice in causes.notices(self.state, events):
+            self.around.services.attention(notice)
         self.used = trio.current_time()
         self.driver.poke()
         self.clock.watch()
@@ -136,6 +141,7 @@ class Live:
         if self.broken is not None:
             return
         self.broken = Broken("faulted", error)
+        self.around.services.attention(causes.broken(self.state, self.id, "faulted", error.message))
         self.driver.cancel("fault")
         if self.ledger is not None and self._refold is not None:
             try:

@@ -80,6 +80,7 @@ class Registry:
         self._reserve = services.reserve
         environments = Environments(store)
         self.services = attrs.evolve(services, environment=environments.of, reserve=self._give_reserve)
+        services.attention.begin(start)
         self._hops = hops = Hops(store.disk, threads)
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)

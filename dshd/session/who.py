@@ -17,7 +17,7 @@ class Peer:
     """One end of a connection, as the kernel and the client's hello describe it.
 
     ``kind`` is decided by us (`agent` for a process below one of our tools, whatever it says);
-    ``session`` is, for an agent, the session whose tool it is.
+    ``session`` is, for an agent, the session whose tool it is; ``hook``: it is a hook of that session.
     """
 
     uid: int
@@ -27,6 +27,7 @@ class Peer:
     tty: str | None = None
     client: str | None = None
     session: str | None = None
+    hook: bool = False
     _sources: dict[str, dict[str, Any]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     def source(self, lowered: str | None = None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ class Peer:
 
         The same one each time, to be looked at only: all the messages of a peer share it.
         """
-        kind = lowered if lowered and self.kind == "user" else self.kind
+        kind = lowered if lowered and self.kind == "user" else "hook" if self.hook else self.kind
         found = self._sources.get(kind)
         if found is None:
             found = self._sources[kind] = shared(self._source(kind))

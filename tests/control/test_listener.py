@@ -169,6 +169,9 @@ def test_a_process_below_a_tool_is_an_agent() -> None:
         "agent",
         "s1234567",
     )
+    hook = peer_of(credentials, "hook s1234567")
+    assert (hook.kind, hook.session, hook.source()["kind"]) == ("agent", "s1234567", "hook")
+    assert peer_of(credentials, "hook ").session is None
     assert (peer_of(credentials, "").kind, peer_of(credentials, "").session) == ("agent", None)
 
 
