@@ -24,7 +24,7 @@ def test_what_needs_a_person_is_told_once(home: Home, model: Model) -> None:
     told = home.work / "told"
     configure(home, model, f"""
         [notify]
-        command = "cat >>{told}; echo $DSHD_KIND $DSHD_SESSION_NAME $DSHD_AUTOSTART >>{told}.env"
+        command = "echo $DSHD_KIND $DSHD_SESSION_NAME $DSHD_AUTOSTART >>{told}.env; cat >>{told}"
         [[hooks]]
         event = "attention"
         matcher = "approval"
