@@ -35,10 +35,7 @@ def COMMAND(cli: Cli) -> None:
 def notes(models: list[Json]) -> list[str]:
     """What in the table needs a word more, or a command."""
     missing = [str(model["route"]) for model in models if key_word(model) == "MISSING" and model["default"]]
-    lines = [f"{route} has no key:  dshctl key {route}" for route in missing]
-    if any(model.get("route") == "anthropic" and model.get("adapter") == "openai" for model in models):
-        lines.append("anthropic is reached by its chat-completions endpoint, hence adapter openai.")
-    return lines
+    return [f"{route} has no key:  dshctl key {route}" for route in missing]
 
 
 def key_word(model: Json) -> str:

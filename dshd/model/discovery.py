@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dshd.model import anthropic
 from dshd.model.credentials import Credentials
 from dshd.model.errors import ModelError
 from dshd.model.http import Http
+from dshd.model.routes import Route
 
 PATIENCE = 2.0  # s for each question; a local server that is there answers at once
 REMOTE_PATIENCE = 15.0
 
 
-async def first_model(http: Http, base_url: str, credentials: Credentials) -> str:
-    """The first of ``base_url``'s ``/models``. Raises `ModelError`."""
-    key = await credentials.key()
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = base_url.rstrip("/") + "/models"
+async def first_model(http: Http, route: Route, credentials: Credentials) -> str:
+    """The first of the ``/models`` of ``route``. Raises `ModelError`."""
+    url, headers = _question(route, await credentials.key())
     names = list(model_names(await http.get_json(url, headers=headers, timeout=REMOTE_PATIENCE)))
     if not names:
         raise ModelError("INVALID_REQUEST", f"{url} lists no model")
     return names[0]
+
+
+def _question(route: Route, key: str | None) -> tuple[str, dict[str, str]]:
+    """Where the models are listed, and the headers to ask with."""
+    if route.adapter == "anthropic":
+        return anthropic.address(route.base_url, "models"), anthropic.key_headers(key)
+    return route.base_url.rstrip("/") + "/models", {"authorization": f"Bearer {key}"} if key else {}
 
 
 def model_names(answer: Any) -> Iterator[str]:

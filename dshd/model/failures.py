@@ -60,6 +60,7 @@ NAMED = {
     "context_length_exceeded": "CONTEXT_WINDOW_EXCEEDED",
     "exceed_context_size_error": "CONTEXT_WINDOW_EXCEEDED",
     "model_context_window_exceeded": "CONTEXT_WINDOW_EXCEEDED",
+    "request_too_large": "CONTEXT_WINDOW_EXCEEDED",  # bytes, but what makes the one fit makes the other
     "content_filter": "CONTENT_FILTERED",
     "content_policy_violation": "CONTENT_FILTERED",
     "data_inspection_failed": "CONTENT_FILTERED",
@@ -80,9 +81,9 @@ STATUS = {
 
 # The model's window, not a field's length limit: "input too long" alone is a field check.
 OVERFLOW = re.compile(
-    r"context[ _](length|window|size)[^.]{0,60}(exceed|overflow|too (long|large)|limit)"
+    r"context[ _](length|window|size|limit)[^.]{0,60}(exceed|overflow|too (long|large)|limit)"
     r"|(exceed\w*|larger than|longer than|over(flows?)?|beyond|than)[^.]{0,60}"
-    r"context[ _]?(length|window|size)"
+    r"context[ _]?(length|window|size|limit)"
     r"|max(imum)?[ _]context[ _](length|window|size)"
     r"|(prompt|request|input)[^.]{0,40} too (long|large)[^.]{0,40}(context|model'?s? window|model)"
     r"|prompt is too long|exceeds? the (available )?context"

@@ -11,6 +11,7 @@ import attrs
 
 from dshd.errors import NotConfigured
 from dshd.model.adapter import Adapter, PreparedCall
+from dshd.model.anthropic import Anthropic
 from dshd.model.credentials import Credentials
 from dshd.model.discovery import first_model, ollama_with_tools
 from dshd.model.errors import ModelError
@@ -44,7 +45,8 @@ class Models:
         self._env: Mapping[str, str] = {} if env is None else env
         self._config_dir = config_dir
         self._http = Http()
-        self._adapters: dict[str, Adapter] = {"rehearsal": Rehearsal(), "openai": OpenAI(self._http)}
+        adapters: tuple[Adapter, ...] = (Rehearsal(), OpenAI(self._http), Anthropic(self._http))
+        self._adapters = {adapter.name: adapter for adapter in adapters}
         self.configure(routes, default=default, idle_timeout=idle_timeout, patience=patience)
 
     def configure(
@@ -127,7 +129,7 @@ class Models:
 
     async def _first_of(self, route: Route) -> Choice:
         try:
-            name = await first_model(self._http, route.base_url, self.credentials(route))
+            name = await first_model(self._http, route, self.credentials(route))
         except ModelError as error:
             raise NotConfigured(f'route "{route.name}" names no model, and {error}') from error
         return Choice(f"{route.name}/{name}", f"the first that {route.base_url} lists")

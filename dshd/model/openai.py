@@ -25,11 +25,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
-import orjson
 
 from dshd.model import sse
 from dshd.model.adapter import Emit, PreparedCall
-from dshd.model.checker import clean_text
 from dshd.model.chunks import (
     BlockEnd,
     BlockStart,
@@ -43,13 +41,13 @@ from dshd.model.chunks import (
     Usage,
 )
 from dshd.model.errors import ModelError
-from dshd.model.failures import broke_off, refused
-from dshd.model.http import MAX_BODY, Http
+from dshd.model.failures import broke_off
+from dshd.model.http import Http
 from dshd.model.openai_request import encode
+from dshd.model.pieces import MAX_NOISE, Joiner, loads
+from dshd.model.receiver import attempt
 from dshd.model.request import ModelRequest
-from dshd.model.transport import Head, place
-
-MAX_NOISE = 100  # lines that aren't JSON, before the stream is given up
+from dshd.model.transport import place
 
 FINISH: dict[str, Reason] = {
     "length": "max-tokens",
@@ -60,33 +58,6 @@ FINISH: dict[str, Reason] = {
 }
 # finish reasons that are failures
 BROKEN = {"insufficient_system_resource": "SERVER", "error": "SERVER", "network_error": "SERVER"}
-
-
-def loads(text: str) -> Any:
-    """JSON as the wire has it. ValueError if it isn't; lone surrogates are left in for the joiner."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text)  # takes what orjson refuses: lone surrogates, NaN
-
-
-@attrs.define
-class Joiner:
-    """Joins a surrogate pair that a server cut between two deltas; what stays alone becomes U+FFFD."""
-
-    pending: str = ""
-
-    def feed(self, text: str) -> str:
-        if text.isascii() and not self.pending:
-            return text
-        text = self.pending + text
-        self.pending = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-        return clean_text(text[: len(text) - len(self.pending)])
-
-    def end(self) -> str:
-        """What is still owed."""
-        owed, self.pending = "\ufffd" if self.pending else "", ""
-        return owed
 
 
 @attrs.define
@@ -380,78 +351,11 @@ class OpenAI:
 
     async def stream(self, call: PreparedCall, body: bytes, emit: Emit) -> None:
         """One attempt. *Cancellation*: at any point; see `Http.post`."""
-        key = await call.credentials.key()
         url = call.base_url.rstrip("/") + "/chat/completions"
-        receiver = _Receiver(call, url, emit)
-        try:
-            await self._http.post(url, _headers(key), body, receiver, idle_timeout=call.idle_timeout)
-            await receiver.end()
-        except ModelError as error:
-            raise _without(key, error) from error.__cause__
+        reader = Reader(place(url), max_tokens=call.max_tokens, needs_end=call.profile.end_mark)
+        await attempt(self._http, call, url, _headers, body, reader, emit)
 
 
 def _headers(key: str | None) -> dict[str, str]:
     headers = {"content-type": "application/json", "accept": "text/event-stream"}
     return {**headers, "authorization": f"Bearer {key}"} if key else headers
-
-
-def _without(key: str | None, error: ModelError) -> ModelError:
-    """Providers quote a key that they refuse; the error goes into logs and answers."""
-    if key and key in error.message:
-        error.message = error.message.replace(key, "[the key]")
-        error.args = (error.message,)
-    return error
-
-
-class _Receiver:
-    """Takes the response: streamed events as they come, anything else whole."""
-
-    def __init__(self, call: PreparedCall, url: str, emit: Emit) -> None:
-        self._where = place(url)
-        self._emit = emit
-        self._head = Head(0, {})
-        self._body = bytearray()
-        self._reader = Reader(self._where, max_tokens=call.max_tokens, needs_end=call.profile.end_mark)
-
-    def head(self, head: Head) -> None:
-        self._head = head
-
-    async def data(self, data: bytes) -> bool:
-        if not self._streams():
-            self._body += data
-            return len(self._body) > MAX_BODY
-        for chunk in self._reader.feed(data):
-            await self._emit(chunk)
-        return self._reader.done
-
-    async def end(self) -> None:
-        """The response has ended."""
-        for chunk in self._reader.close() if self._streams() else self._whole():
-            await self._emit(chunk)
-
-    def _streams(self) -> bool:
-        kind = self._head.headers.get("content-type", "").lower()
-        return self._head.status == 200 and "json" not in kind and "html" not in kind
-
-    def _whole(self) -> Iterator[Chunk]:
-        body = bytes(self._body)
-        if self._head.status != 200:
-            raise refused(self._head.status, self._head.headers, body, self._where)
-        if body.lstrip()[:1] in {b"d", b":", b"e"}:  # events under a wrong content type
-            yield from self._reader.feed(body)
-            yield from self._reader.close()
-            return
-        try:
-            parsed = loads(body.decode("utf-8", "replace"))
-        except ValueError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise self._no_answer(body)
-        yield from self._reader.whole(parsed)
-
-    def _no_answer(self, body: bytes) -> ModelError:
-        if not body.strip():
-            return ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty answer")
-        page = "html" in self._head.headers.get("content-type", "") or body.lstrip()[:1] == b"<"
-        what = "a web page; is base_url right?" if page else "what is no answer"
-        return ModelError("MALFORMED_RESPONSE", f"{self._where} sent {what}")

@@ -34,7 +34,8 @@ class Profile:
     ``[A-Za-z0-9]{9}`` (Mistral). ``images``: the model takes image parts. ``max_tokens_field``: newer
     OpenAI models refuse the old name. ``stream_usage``: ``stream_options`` is understood. ``alternate``:
     the model's template knows only user and assistant in turn. ``end_mark``: a stream without ``[DONE]``
-    at its end was cut; turned off for servers that never send it.
+    at its end was cut; turned off for servers that never send it. Of the messages dialect: ``cache_control``:
+    the server takes the marks; ``bearer``: the key goes into ``Authorization`` instead of ``x-api-key``.
     """
 
     name: str = "default"
@@ -47,6 +48,8 @@ class Profile:
     stream_usage: bool = True
     alternate: bool = False
     end_mark: bool = True
+    cache_control: bool = True
+    bearer: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """All flags, for the log."""
@@ -66,6 +69,7 @@ BY_MODEL: tuple[tuple[str, Profile], ...] = (
         Profile("mistral", strict_ids=True, alternate=True),
     ),
     (r"^gemma", Profile("gemma", alternate=True)),
+    (r"^claude", Profile("claude", images=True)),
     (
         r"^(gpt-[5-9]|o[1-9](-|$))",
         Profile("openai-reasoning", images=True, max_tokens_field="max_completion_tokens"),

@@ -42,7 +42,6 @@ class Route:
     profile: Mapping[str, Any] | None = None
 
 
-# Anthropic's own protocol comes with its adapter; until then its chat-completions endpoint serves.
 BUILT_IN: dict[str, Route] = {
     route.name: route
     for route in (
@@ -52,7 +51,7 @@ BUILT_IN: dict[str, Route] = {
             context_window=1_000_000, max_tokens=65_536,
         ),
         Route(
-            "anthropic", "openai", "https://api.anthropic.com/v1", "claude-sonnet-4-5",
+            "anthropic", "anthropic", "https://api.anthropic.com/v1", "claude-sonnet-4-5",
             api_key_env="ANTHROPIC_API_KEY", key_required=True,
             context_window=200_000, max_tokens=32_768,
         ),

@@ -1,4 +1,5 @@
-"""A model server for the end-to-end tests: real HTTP, chat completions, answers as the test wrote them.
+"""A model server for the end-to-end tests: real HTTP, chat completions (or, at ``/messages``, the messages
+dialect), answers as the test wrote them.
 
 What it answers stands in the conversation. The newest user message with ``@script`` holds a JSON list; answer
 number N, counted in assistant messages after it, is the list's item N. Without a script, and after its last
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
+
+from tests.e2e import messages
 
 Json = dict[str, Any]
 GATE_S = 60.0  # a gate that nobody opens opens by itself, so that no thread outlives its test for long
@@ -58,7 +61,7 @@ def next_item(messages: list[Json]) -> Json:
     for at, message in reversed(list(enumerate(messages))):
         text = text_of(message)
         if message["role"] == "user" and "@script" in text:
-            items: list[Json] = json.JSONDecoder().raw_decode(text.partition("@script")[2].lstrip())[0]
+            items: list[Json] = json.JSONDecoder().raw_decode(text.rpartition("@script")[2].lstrip())[0]
             step: int = sum(m["role"] == "assistant" for m in messages[at:])
             if step < len(items):
                 return items[step]
@@ -121,6 +124,15 @@ class Model:
         attempts: list[Json] = item.get("attempts", [item])
         return attempts[min(attempt, len(attempts) - 1)]
 
+    def pieces(self, path: str, item: Json, model: str) -> Iterator[str]:
+        """One answer as events, in the dialect that is spoken at ``path``."""
+        if path.endswith("/messages"):
+            yield from messages.answer(item, self._ids)
+            return
+        for chunk in self.stream(item, model):
+            yield f"data: {json.dumps(chunk)}\n\n"
+        yield "data: [DONE]\n\n"
+
     def stream(self, item: Json, model: str) -> Iterator[Json]:
         """The chunks of one answer."""
 
@@ -170,8 +182,7 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
 
         def stream(self, item: Json, name: str) -> None:
-            chunks = (f"data: {json.dumps(chunk)}\n\n" for chunk in model.stream(item, name))
-            for piece in item.get("raw", [*chunks, "data: [DONE]\n\n"]):
+            for piece in item.get("raw") or model.pieces(self.path, item, name):
                 self.piece(piece) if isinstance(piece, str) else time.sleep(piece)
             end = item.get("end", "whole")
             if end == "whole":

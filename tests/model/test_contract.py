@@ -16,6 +16,7 @@ from dshd.model.chunks import Chunk, Finish, Usage, chunk_from_json, chunk_to_js
 from dshd.model.errors import CODES, ModelError
 from dshd.model.models import Models
 from dshd.model.request import ModelRequest, ToolSpec, text_of
+from tests.model import test_anthropic_reader as messages
 from tests.model.server import DONE, HEAD, Connection, Server, data, event, streamed, tool_delta
 
 
@@ -176,6 +177,35 @@ class TestOpenAI(AdapterContract):
             calls=playing(streamed(event(call, finish="tool_calls"), USAGE, DONE)),
             hangs=playing(hang),
             fails=playing(streamed(data({"error": "no"}))),
+        )
+        await models.aclose()
+
+
+class TestAnthropic(AdapterContract):
+    @pytest.fixture
+    async def subject(self, server: Server) -> Any:
+        async def hang(connection: Connection) -> None:
+            await connection.send(HEAD)
+            await connection.until_gone()
+
+        def playing(play: Callable[[Connection], Awaitable[None]]) -> Callable[[], ModelRequest]:
+            def prepare() -> ModelRequest:
+                server.plays.append(play)
+                return request("hi")
+
+            return prepare
+
+        overloaded = messages.ev("error", error={"type": "overloaded_error", "message": "no"})
+        models = server.models(adapter="anthropic")
+        yield Subject(
+            models,
+            "mock",
+            says=playing(streamed(messages.BEGIN, messages.HELLO, messages.ends())),
+            calls=playing(
+                streamed(messages.BEGIN, messages.tool(0, '{"command":"ls"}'), messages.ends("tool_use"))
+            ),
+            hangs=playing(hang),
+            fails=playing(streamed(overloaded)),
         )
         await models.aclose()
 

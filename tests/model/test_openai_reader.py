@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk
 from dshd.model.errors import ModelError
-from dshd.model.openai import MAX_NOISE, Reader
+from dshd.model.openai import Reader
+from dshd.model.pieces import MAX_NOISE
 from tests.model.server import DONE, data, event, tool_delta
 
 

@@ -189,7 +189,7 @@ def test_a_reference_may_name_another_model_of_a_route() -> None:
     ("ref", "table", "code"),
     [
         ("nope", {}, "NO_ADAPTER"),
-        ("x", {"adapter": "anthropic", "model": "m"}, "NO_ADAPTER"),
+        ("x", {"adapter": "nosuch", "model": "m"}, "NO_ADAPTER"),
         ("x", {"adapter": "openai"}, "NO_ADAPTER"),
         ("x", {"adapter": "openai", "model": "m", "api_key_env": "X_KEY"}, "MISSING_CREDENTIAL"),
         ("deepseek", {}, "MISSING_CREDENTIAL"),

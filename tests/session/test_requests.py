@@ -13,8 +13,9 @@ import trio
 from dshd import wire
 from dshd.log.codec import Event, encode
 from dshd.log.memory import MemoryDisk
-from dshd.model import openai_request
+from dshd.model import anthropic_request, openai_request
 from dshd.model.adapter import PreparedCall
+from dshd.model.anthropic import Anthropic
 from dshd.model.chunks import BlockStart, ReasoningDelta, TextDelta
 from dshd.model.errors import ModelError
 from dshd.model.openai import OpenAI
@@ -48,6 +49,13 @@ class OpenAIBytes(ScriptedAdapter):
         return openai_request.encode(call, request)
 
 
+class AnthropicBytes(ScriptedAdapter):
+    encoder = Anthropic.encoder
+
+    def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
+        return anthropic_request.encode(call, request)
+
+
 class RehearsalBytes(ScriptedAdapter):
     encoder = Rehearsal.encoder
 
@@ -75,7 +83,10 @@ class Routes(ScriptedModels):
         return self.adapter.encode(call, request)
 
 
-@pytest.fixture(params=[ScriptedAdapter, OpenAIBytes, RehearsalBytes], ids=lambda a: a.__name__)
+ADAPTERS = [ScriptedAdapter, OpenAIBytes, AnthropicBytes, RehearsalBytes]
+
+
+@pytest.fixture(params=ADAPTERS, ids=lambda a: a.__name__)
 def world(request: Any) -> World:
     made = World()
     made.route = Routes(made, request.param)
