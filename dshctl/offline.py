@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 from dshctl.connection import LogLine
 from dshd import config, errors, paths, wire
 from dshd.control.logfile import Line, LogFile
-from dshd.driver import budget
 from dshd.log.disk import Disk, RealDisk, explained
 from dshd.log.store import Store
-from dshd.session import index, opening, views
-from dshd.session.archive import Lost
-from dshd.session.listing import view_from_log
+from dshd.session.deciding import budget
+from dshd.session.disk import opening
+from dshd.session.disk.archive import Lost
+from dshd.session.registry import index
+from dshd.session.registry.listing import view_from_log
+from dshd.session.shown import views
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
-    from dshd.session.state import State
+    from dshd.session.fold.state import State
 
 Json = dict[str, Any]
 
@@ -224,7 +226,7 @@ def _number(line: Line) -> int:
 def export(cli: Cli, params: wire.ExportParams) -> Iterator[bytes | Json]:
     """What `session.export` gives: the file's bytes, then the answer."""
     from dshctl.times import now_ms
-    from dshd.session.porting import packed
+    from dshd.session.registry.porter import packed
 
     found = files(cli)
     id = found.resolve(params.session, params.cwd)
@@ -278,7 +280,7 @@ def _check(found: Files, id: str) -> Json:
 def _with_requests(found: Files, report: Json) -> Json:
     """The report with what was sent to models, made again and compared."""
     from dshd.model.models import Models
-    from dshd.session import requests
+    from dshd.session.registry import requests
 
     path = found.store.log_path(report["session"])
     try:

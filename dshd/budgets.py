@@ -1,7 +1,7 @@
 """Budgets: the table of them, amounts as they are typed, and the words for both.
 
 A budget is a limit on what is spent: by one turn, by a session, or on one day by all sessions. What
-counts to which is the daemon's to decide (`dshd.driver.budget`); this module says which there are.
+counts to which is the daemon's to decide (`dshd.session.deciding.budget`); this module says which there are.
 
 | budget         | counts                                                        | unit     | ``--add`` |
 |----------------|---------------------------------------------------------------|----------|-----------|

@@ -49,8 +49,8 @@ from dshd.log.lock import StateLock
 from dshd.log.store import Store
 from dshd.log.threads import Threads
 from dshd.order import InOrder
-from dshd.session.loading import Upkeep
-from dshd.session.registry import Registry
+from dshd.session.owner.loading import Upkeep
+from dshd.session.registry.registry import Registry
 from dshd.settings import Daemon, Setup
 from dshd.spawn.client import Spawner, kill_orphans
 from dshd.systemd import look_what_ends_it

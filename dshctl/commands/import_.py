@@ -71,7 +71,7 @@ def _put(cli: Cli, source: BinaryIO) -> str:
 
 def _check(first: bytes) -> None:
     """What is no export at all is refused before all of it has been handed over."""
-    from dshd.session import packing, tar
+    from dshd.session.porting import packing, tar
 
     try:
         if tar.Reader().member(first[: tar.BLOCK]) is None:

@@ -20,7 +20,7 @@ import attrs
 
 from dshd.errors import Denied
 from dshd.paths import Credentials
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
 
 HOOK: Final = "hook "  # before the session's id, where what is below it is a hook, not a tool
 AgentMay = Literal["yes", "own", "no"]

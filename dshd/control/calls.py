@@ -19,9 +19,9 @@ from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.takeup import Gate
 from dshd.control.uploads import Uploads
 from dshd.order import InOrder
-from dshd.session.registry import Registry
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
+from dshd.session.owner.session import Session
+from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
 
 Json = dict[str, Any]

@@ -46,8 +46,8 @@ from dshd.control.refusals import worded
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NotFound, Unavailable
 from dshd.order import InOrder
-from dshd.session.loading import holding
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
+from dshd.session.owner.loading import holding
 from dshd.strict import Wrong, dotted, structure
 from dshd.wire import (
     GONE,

@@ -23,7 +23,7 @@ from dshd.log.reader import read_lines
 from dshd.log.recovery import read_log
 from dshd.log.there import told
 from dshd.log.vocabulary import GAP, after
-from dshd.session.events import KNOWN_TYPES
+from dshd.session.fold.events import KNOWN_TYPES
 
 _HEAD: Final = re.compile(rb'\{"seq":(\d+),"time":(-?\d+),"type":"([^"]*)"')
 _TURN_START: Final = re.compile(rb'(?m)^\{"seq":\d+,"time":-?\d+,"type":"turn/start","data":\{"turn":(\d+)')

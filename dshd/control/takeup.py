@@ -30,7 +30,7 @@ from dshd.errors import Conflict, DshError, Internal, Invalid, NoSpace, Stalled,
 from dshd.log.disk import FULL
 from dshd.log.writer import hop
 from dshd.plural import count
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
 from dshd.spool import Broken, Spool, Spooled, Taken, missing
 from dshd.strict import Wrong, dotted, structure
 

@@ -3,8 +3,7 @@
 `driver` opens turns while there is something to do, and ends each of them; `phases` is its table. A
 turn's way: `opening` (`turn/start` and the claim), `turn` (round and round until nothing is owed),
 `prestep` (the four gates, with `waterfall`, the plugins' chains), `request` and `history` (what the model
-gets), `step` (the answer and its tool calls), `chunks` (what streams, written down), `budget` (whether it
-may go on).
+gets), `step` (the answer and its tool calls), `chunks` (what streams, written down).
 
 `run` is what a turn carries, and may be lost in a crash; `port` is all that the driver knows of the session
 that owns it and of the daemon.

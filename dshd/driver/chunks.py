@@ -16,7 +16,7 @@ import attrs
 
 from dshd.driver.port import Owner
 from dshd.model.chunks import Chunk, chunk_to_json
-from dshd.session.scratch import Scratch
+from dshd.session.deciding.scratch import Scratch
 
 MOST_GATHERED: Final = 4096  # chunks in a line; beyond that the stream waits for the disk
 

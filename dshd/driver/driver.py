@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from dshd.budgets import NAMED
-from dshd.driver import budget, opening, step, turn
+from dshd.driver import opening, step, turn
 from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
@@ -30,12 +30,13 @@ from dshd.driver.run import Run
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
-from dshd.session import inbox
-from dshd.session.closing import Ending, close_turn
-from dshd.session.scratch import Scratch
-from dshd.session.state import State
-from dshd.session.turns import Abort, requested
-from dshd.session.views import IDLE, WAITS_FOR_ROOM, Activity
+from dshd.session.deciding import budget
+from dshd.session.deciding.closing import Ending, close_turn
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import inbox
+from dshd.session.fold.state import State
+from dshd.session.fold.turns import Abort, requested
+from dshd.session.shown.views import IDLE, WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 

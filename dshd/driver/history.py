@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from dshd.model.request import Memo
 from dshd.prompt.tokens import estimate_message
-from dshd.session.events import excerpt, text_block
-from dshd.session.layer import Rows
-from dshd.session.surface import Entry
+from dshd.session.fold.events import excerpt, text_block
+from dshd.session.fold.layer import Rows
+from dshd.session.fold.surface import Entry
 
 Neutral = dict[str, Any]
 

@@ -11,13 +11,14 @@ from typing import Final
 
 import attrs
 
-from dshd.driver.budget import Stop
-from dshd.session import inbox, queueing
-from dshd.session.closing import Ending, close_turn
-from dshd.session.events import Message
-from dshd.session.scratch import Scratch
-from dshd.session.state import State
-from dshd.session.who import SYSTEM
+from dshd.session.deciding import queueing
+from dshd.session.deciding.budget import Stop
+from dshd.session.deciding.closing import Ending, close_turn
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import inbox
+from dshd.session.fold.events import Message
+from dshd.session.fold.state import State
+from dshd.session.fold.who import SYSTEM
 
 RESUME_NOTICE: Final = (
     "Notice: the daemon was stopped while you worked on this, and has started again. "

@@ -25,8 +25,8 @@ from typing import Final
 import attrs
 import trio
 
-from dshd.driver.budget import Stopwatch
-from dshd.session.turns import Abort
+from dshd.session.deciding.budget import Stopwatch
+from dshd.session.fold.turns import Abort
 
 PHASES: Final[dict[str, dict[str, str]]] = {
     "idle": {"wake": "running", "maintain": "maintenance", "abort": "idle", "close": "closed"},

@@ -14,9 +14,9 @@ from dshd.hooks.commands import NoHooks
 from dshd.prompt.context import GitInfo
 from dshd.prompt.git import git_info
 from dshd.prompt.instructions import find_instructions
-from dshd.session.days import Days
-from dshd.session.scratch import Scratch
-from dshd.session.state import State
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.disk.days import Days
+from dshd.session.fold.state import State
 from dshd.tools.threads import reading
 
 T = TypeVar("T")

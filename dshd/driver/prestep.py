@@ -28,10 +28,10 @@ from dshd.errors import NoSpace
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
-from dshd.session.events import Message, splice, text_block
-from dshd.session.scratch import Scratch
-from dshd.session.state import State
-from dshd.session.views import WAITS_FOR_ROOM
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.events import Message, splice, text_block
+from dshd.session.fold.state import State
+from dshd.session.shown.views import WAITS_FOR_ROOM
 
 Json = Mapping[str, Any]
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from dshd.model.adapter import PreparedCall
 from dshd.model.errors import ModelError
 from dshd.model.request import Memo, ModelRequest, ToolSpec
 from dshd.prompt import tokens
-from dshd.session.scratch import Scratch
+from dshd.session.deciding.scratch import Scratch
 
 
 @attrs.frozen

@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 
-from dshd.driver import budget
 from dshd.driver.history import History
 from dshd.driver.phases import Work
 from dshd.driver.port import Owner, Services
@@ -17,9 +16,10 @@ from dshd.model.blocks import Assembler
 from dshd.model.errors import ModelError
 from dshd.prompt.assembly import SystemPrompt
 from dshd.prompt.context import GitInfo
-from dshd.session import spending
-from dshd.session.events import Message
-from dshd.session.state import State
+from dshd.session.deciding import budget
+from dshd.session.fold import spending
+from dshd.session.fold.events import Message
+from dshd.session.fold.state import State
 from dshd.tools.tool import ToolOutput
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver.budget import Stop
 from dshd.driver.chunks import ChunkLog
 from dshd.driver.opening import claim, waiting
 from dshd.driver.request import Prepared, emit_request, prepare
@@ -31,9 +30,10 @@ from dshd.model import retry
 from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk
 from dshd.model.errors import RETRIED, ModelError
-from dshd.session.events import Message, splice, text_block
-from dshd.session.scratch import Scratch
-from dshd.session.who import SYSTEM
+from dshd.session.deciding.budget import Stop
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.events import Message, splice, text_block
+from dshd.session.fold.who import SYSTEM
 from dshd.tools import scheduler
 from dshd.tools.tool import Call, ToolContext, ToolOutput
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import attrs
 
 from dshd.driver import prestep, step, waterfall
-from dshd.driver.budget import Stop
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.plugins import TurnStopping
-from dshd.session.closing import Ending, close_turn
-from dshd.session.scratch import Scratch
+from dshd.session.deciding.budget import Stop
+from dshd.session.deciding.closing import Ending, close_turn
+from dshd.session.deciding.scratch import Scratch
 
 
 async def work(run: Run) -> Ending | None:

@@ -14,7 +14,7 @@ from dshd.hooks.attention import SHARED_S, Kind, Notice
 from dshd.hooks.payload import About
 from dshd.log.codec import Event
 from dshd.model.errors import RETRIED
-from dshd.session.state import State
+from dshd.session.fold.state import State
 
 CREDENTIAL: Final = frozenset(("AUTH", "MISSING_CREDENTIAL"))
 

@@ -65,6 +65,6 @@ Beside the log
     (the disk failed; gone when the session was reopened). Of these only the last is ever read again.
 
     Derived, and ignored unless they fit, so that they may be deleted or copied at any time:
-    ``checkpoint.json``, ``ended.jsonl``, ``ended.index`` (`dshd.session.checkpoint`), ``view.json``, and
-    for all sessions ``STATE/views.jsonl`` (`dshd.session.index`).
+    ``checkpoint.json``, ``ended.jsonl``, ``ended.index`` (`dshd.session.disk.checkpoint`), ``view.json``, and
+    for all sessions ``STATE/views.jsonl`` (`dshd.session.registry.index`).
 """

@@ -1,22 +1,16 @@
 """A session: a log that is folded to a state, decisions that add to it, and a life around both.
 
-From the bottom:
+The rooms, from the bottom; a lower one never imports a higher one:
 
-- What there is: `events` (the vocabulary), `state` (the fold) with its parts `inbox`, `surface`,
-  `receipts`, `turns`, `undo`, `spending` with `counting`, `attachments`, `who`; `layer` and `values`
-  (what it is made of); `gap` (a fold over a repaired log).
-- What may happen, decided on a `scratch`, without IO: `sending` with `agreeing` (the settings it asks
-  for), `queueing`, `undoing`, `retrying`, `raising` (budgets), `closing` (of turns), `lifecycle` (of
-  sessions), `copying` (under another id).
-- What is shown: `views`, `why`, `parking` (does it wait for a person?).
-- On disk: `ledger` (decisions in, batches on disk), `opening`, `checkpoint`, `freeze`, `archive`,
-  `keeping`, `shelf` (attachments), `requests` (sent ones, made again), `sealed` (small files that can be
-  made again).
-- One session: `live` (its ledger and driver, kept going; `clock`, `broken`, `surroundings`), above it
-  `saying`, `stopping`, `waiting`, `queue_commands`, and `session`, which is what others hold.
-- All of them: `listing` (`index`), `loader` (`loading`), `naming`, `creating` (`making`, `run_keys`),
-  `mending`, `removing`, `days` (what all spent today), `environment`, `hops`, and `registry`, which is
-  what others hold.
-- From elsewhere and to it: `porting` (fork, import, export), on disk `transfer`, as one file `packing`
-  and `tar`.
+- `fold`: what there is: the vocabulary of the log, and the state that it is folded to;
+- `shown`: what of it programs and people get to see;
+- `deciding`: what may happen: decisions on a scratch, without IO;
+- `disk`: the log and what is derived from it, in files; decisions go in, batches come to be durable;
+- (here stands `dshd.driver`, which runs a session's turns)
+- `owner`: one session, kept going; `owner.session` is what others hold;
+- `porting`: what comes from elsewhere and goes there: an export, an import, a fork, as files;
+- `registry`: all of them; `registry.registry` is what others hold.
+
+A request's way is downwards: `registry` finds the session, `owner` puts a decision (`deciding`) to the
+ledger (`disk`), and when that is durable, the `fold` has it and a view (`shown`) answers.
 """

@@ -13,8 +13,8 @@ import orjson
 from dshd.log.codec import Event, encode
 from dshd.log.disk import RealDisk
 from dshd.log.reader import read_lines
-from dshd.session import checkpoint, opening
-from dshd.session.events import Message, splice
+from dshd.session.disk import checkpoint, opening
+from dshd.session.fold.events import Message, splice
 from tests.bench.figures import Figure
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

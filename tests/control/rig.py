@@ -15,9 +15,9 @@ from dshd.control.calls import Room
 from dshd.control.connection import Connection, Socket
 from dshd.control.feed import Hub
 from dshd.log.threads import Threads
-from dshd.session.registry import Registry
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
+from dshd.session.owner.session import Session
+from dshd.session.registry.registry import Registry
 from tests.session.rig import World
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from dshd import wire
 from dshd.control import connection, encoding, feed
 from dshd.control.connection import Connection
 from dshd.control.encoding import Encoder, Shared, own, pieces
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from tests.control.rig import Server
 from tests.session.rig import ME
 

@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 from dshd.control.connection import MOST, Connection
-from dshd.session.attachments import MOST_INLINE
-from dshd.session.ledger import DEADLINE_S
+from dshd.session.disk.ledger import DEADLINE_S
+from dshd.session.fold.attachments import MOST_INLINE
 from tests.control import rig
 from tests.control.rig import Refused, Server
 

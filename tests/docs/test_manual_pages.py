@@ -13,7 +13,7 @@ import dshctl.client  # noqa: F401 - its errors count, too
 from dshctl import exits
 from dshd import errors
 from dshd.model.errors import CODES
-from dshd.session import events
+from dshd.session.fold import events
 from tests.docs import pages
 from tests.docs.pages import ROOT
 

@@ -14,7 +14,7 @@ from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.model.errors import RETRIED, ModelError
 from dshd.model.retry import RetryPolicy
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from tests.session.rig import ME, World, followup, say, settled
 
 

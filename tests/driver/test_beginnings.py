@@ -12,7 +12,7 @@ from dshd import wire
 from dshd.driver import opening
 from dshd.log.codec import decode
 from dshd.plugins import PreStep
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled, until
 

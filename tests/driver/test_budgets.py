@@ -13,14 +13,14 @@ import trio
 
 from dshd import wire
 from dshd.config import Budget, Config, Policy, Price, Route
-from dshd.driver.budget import Stopwatch
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotConfigured
 from dshd.log.memory import Everything, MemoryDisk, Nothing
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Chunk, Finish, TextDelta, Usage
 from dshd.model.errors import ModelError
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.deciding.budget import Stopwatch
+from dshd.session.fold.who import Peer
+from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import (

@@ -12,7 +12,7 @@ import trio
 
 from dshd import wire
 from dshd.plugins import Defer, PreStep, Reject, TurnStopping, text_of
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import ME, World, call, followup, inject, say, settled, steer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dshd.driver.history import History
-from dshd.session.layer import Rows
-from dshd.session.surface import Entry, place
+from dshd.session.fold.layer import Rows
+from dshd.session.fold.surface import Entry, place
 
 
 def entry(seq: int, text: str) -> Entry:

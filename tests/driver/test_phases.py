@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from dshd.driver.phases import PHASES, PUBLIC, IllegalPhase, Phase, Work
-from dshd.session.events import Message
-from dshd.session.receipts import ENDED_BY_DECISION, TRANSITIONS, IllegalTransition, Receipt
+from dshd.session.fold.events import Message
+from dshd.session.fold.receipts import ENDED_BY_DECISION, TRANSITIONS, IllegalTransition, Receipt
 
 
 def reachable(start: str, exits: Mapping[str, set[str]]) -> set[str]:

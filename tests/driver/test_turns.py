@@ -16,7 +16,7 @@ from dshd.log.codec import Event
 from dshd.log.memory import MemoryDisk
 from dshd.model.chunks import BlockEnd, BlockStart, ReasoningDelta, TextDelta, ToolCallDelta
 from dshd.model.errors import ModelError
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
 from tests.session.invariants import check_log, check_memory
 from tests.session.rig import (

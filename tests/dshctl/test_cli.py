@@ -198,7 +198,7 @@ def test_outcomes_have_their_codes(outcome: str | None, error: str | None, code:
 
 
 def test_the_daemon_and_dshctl_agree_on_codes_of_outcomes() -> None:
-    from dshd.session import views
+    from dshd.session.shown import views
 
     assert {word: exits.OF_OUTCOME[word] for word in views.OUTCOME_EXITS} == views.OUTCOME_EXITS
     assert exits.TRY_LATER == views.TRY_LATER

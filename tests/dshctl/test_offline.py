@@ -9,7 +9,7 @@ import pytest
 
 from dshd.log.codec import Event, encode
 from dshd.log.disk import RealDisk
-from dshd.session import index
+from dshd.session.registry import index
 from tests.dshctl.conftest import Dshctl
 
 Json = dict[str, Any]

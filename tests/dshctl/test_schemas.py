@@ -15,7 +15,7 @@ from referencing.jsonschema import DRAFT202012
 import dshctl as package
 from dshctl.output import FACTS, error_item
 from dshd.errors import Invalid
-from dshd.session import tar
+from dshd.session.porting import tar
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
 
@@ -180,8 +180,8 @@ def test_each_schema_is_one_and_is_used(dshctl: Dshctl) -> None:
 
 
 def test_the_daemons_own_shapes_are_as_the_schemas_say() -> None:
-    from dshd.session import views
-    from dshd.session.state import State
+    from dshd.session.fold.state import State
+    from dshd.session.shown import views
 
     check({**views.session(State(), views.IDLE), "id": "s4h8w2c1", "name": "api"})
     check(views.result(State(), message=None, turn=None))

@@ -14,7 +14,7 @@ from dshd.hooks.attention import AT_ONCE, MOST_WAITING, SHARED_S, Attention, Not
 from dshd.hooks.causes import full, notices
 from dshd.hooks.payload import About
 from dshd.log.codec import Event
-from dshd.session.state import Parked, State
+from dshd.session.fold.state import Parked, State
 
 
 def notice(cause: str, session: str = "s1", again_after: float = math.inf) -> Notice:

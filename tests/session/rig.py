@@ -29,10 +29,10 @@ from dshd.model.chunks import BlockStart, Chunk, Finish, Reason, TextDelta, Tool
 from dshd.model.request import ModelRequest
 from dshd.model.retry import RetryPolicy
 from dshd.model.routes import Choice
-from dshd.session.loading import Upkeep
-from dshd.session.registry import Registry
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
+from dshd.session.owner.loading import Upkeep
+from dshd.session.owner.session import Session
+from dshd.session.registry.registry import Registry
 from dshd.tools.registry import Registry as Tools
 from dshd.tools.tool import Call, ToolContext, ToolOutput, text_output
 

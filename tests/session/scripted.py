@@ -14,7 +14,7 @@ import trio
 
 from dshd import wire
 from dshd.errors import DshError
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from tests.session.rig import ME, World, call, followup, inject, say, steer
 
 PATIENCE_S = 20.0

@@ -33,7 +33,7 @@ from dshd.log.codec import decode
 from dshd.log.memory import MemoryDisk, Seeded
 from dshd.model.errors import ModelError
 from dshd.plugins import Defer, PreStep, Reject
-from dshd.session.session import Session
+from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
 from tests.session.host import Host
 from tests.session.invariants import check_acknowledged, check_log, check_memory

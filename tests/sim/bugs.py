@@ -20,11 +20,12 @@ from dshd.driver.driver import Driver
 from dshd.errors import DshError
 from dshd.log.disk import LogFile
 from dshd.log.survey import Region
-from dshd.session import closing, inbox, queueing, sending, state
-from dshd.session.events import splice
-from dshd.session.layer import Table
-from dshd.session.ledger import Ledger
-from dshd.session.loader import Loader
+from dshd.session.deciding import closing, queueing, sending
+from dshd.session.disk.ledger import Ledger
+from dshd.session.fold import inbox, state
+from dshd.session.fold.events import splice
+from dshd.session.fold.layer import Table
+from dshd.session.registry.loader import Loader
 from tests.sim.plan import make
 from tests.sim.play import play
 

@@ -12,11 +12,11 @@ from dshd.driver.history import History
 from dshd.log.codec import BadLine, Event
 from dshd.log.memory import _File
 from dshd.model.request import ModelRequest, ToolSpec
-from dshd.session import state as fold
-from dshd.session.events import file_name
-from dshd.session.layer import Rows, Table
-from dshd.session.session import Session
-from dshd.session.state import State
+from dshd.session.fold import state as fold
+from dshd.session.fold.events import file_name
+from dshd.session.fold.layer import Rows, Table
+from dshd.session.fold.state import State
+from dshd.session.owner.session import Session
 from tests.sim.actors import encode, sha256
 from tests.sim.clockwork import decode
 from tests.sim.oracle import Oracle, Violation

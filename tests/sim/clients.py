@@ -10,8 +10,8 @@ import trio
 
 from dshd import wire
 from dshd.errors import Conflict, DshError, Full, Internal, Invalid, NoSpace, NotFound
-from dshd.session.loading import holding
-from dshd.session.session import Session
+from dshd.session.owner.loading import holding
+from dshd.session.owner.session import Session
 from tests.sim import check
 from tests.sim.oracle import as_logged
 from tests.sim.plan import Action

@@ -21,7 +21,8 @@ from trio.testing import MockClock
 from dshd import wire
 from dshd.driver import step
 from dshd.log import codec, repair, survey
-from dshd.session import attachments, opening
+from dshd.session.disk import opening
+from dshd.session.fold import attachments
 
 MOST_INLINE = 300  # bytes of a text that is not attached
 LOOK_OUTSIDE = 256  # rounds of the scheduler between two looks, for a Ctrl-C

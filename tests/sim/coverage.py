@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dshd.session.events import KNOWN_TYPES
+from dshd.session.fold.events import KNOWN_TYPES
 from tests.sim.plan import KINDS, SURVIVORS, WEATHER
 
 # Nothing in the core makes these yet, or what makes them is not played.

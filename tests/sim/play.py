@@ -14,8 +14,8 @@ import trio
 
 from dshd.errors import DshError
 from dshd.log.memory import MemoryDisk
-from dshd.session.loading import holding
-from dshd.session.session import Session
+from dshd.session.owner.loading import holding
+from dshd.session.owner.session import Session
 from dshd.spool import Spooled
 from tests.sim import check, clockwork
 from tests.sim.actors import Simulated

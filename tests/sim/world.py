@@ -24,10 +24,10 @@ from dshd.driver.port import Services
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
 from dshd.log.store import Reserve, Store
 from dshd.log.threads import Threads
-from dshd.session.loading import Upkeep, holding
-from dshd.session.registry import Registry
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.fold.who import Peer
+from dshd.session.owner.loading import Upkeep, holding
+from dshd.session.owner.session import Session
+from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
 from tests.sim.actors import TOOLS, Models, Outside, Plugin, SimTools, sha256
 from tests.sim.coverage import file_kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dshd.control.calls import Answer, Call, Handler, Json
-from dshd.driver import budget
 from dshd.log.writer import hop
+from dshd.session.deciding import budget
 
 
 def greeting(methods: Callable[[], Iterable[str]]) -> Handler:

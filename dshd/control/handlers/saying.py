@@ -12,12 +12,12 @@ from dshd import wire
 from dshd.control.calls import Call, Json, Room, Tell
 from dshd.control.takeup import Settled
 from dshd.errors import Denied, DshError, Invalid, NotFound, Unavailable
-from dshd.session import views
-from dshd.session.attachments import content_of
-from dshd.session.loading import holding
-from dshd.session.registry import Registry
-from dshd.session.session import Session
-from dshd.session.who import Peer
+from dshd.session.fold.attachments import content_of
+from dshd.session.fold.who import Peer
+from dshd.session.owner.loading import holding
+from dshd.session.owner.session import Session
+from dshd.session.registry.registry import Registry
+from dshd.session.shown import views
 
 
 def offer(call: Call, tell: Tell) -> bool:

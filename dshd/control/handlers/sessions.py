@@ -5,7 +5,7 @@ from __future__ import annotations
 from dshd import wire
 from dshd.control.calls import Call, Json
 from dshd.errors import Conflict, Invalid
-from dshd.session.creating import Created
+from dshd.session.registry.creating import Created
 
 
 async def create(call: Call) -> Json:

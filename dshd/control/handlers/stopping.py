@@ -5,7 +5,7 @@ from __future__ import annotations
 from dshd import wire
 from dshd.control.calls import Call, Json
 from dshd.errors import Conflict, Invalid
-from dshd.session import stopping
+from dshd.session.owner import stopping
 
 
 async def abort(call: Call) -> Json:

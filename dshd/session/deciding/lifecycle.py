@@ -1,0 +1,92 @@
+"""What is asked of a session as a whole: abort, wake, close, reopen. Decisions on a scratch; no IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dshd.errors import Conflict
+from dshd.plural import count
+from dshd.session.deciding import queueing
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.state import State
+from dshd.session.fold.turns import Abort, requested
+from dshd.session.shown import parking
+
+By = Mapping[str, Any]
+
+
+def abort(s: Scratch, number: int | None, asked: Abort) -> dict[str, Any]:
+    """Emit what was asked of the running turn (``number``: which it must be) and, if it was, the
+    clearing of the queues: ``{turn, cleared}``."""
+    turn = s.state.turn
+    if turn is not None and number is not None and turn.number != number:
+        raise Conflict(f"not aborted: turn {turn.number} runs now.", outcome="not-written")
+    if turn is not None:
+        s.emit("abort/requested", requested(turn.number, asked))
+    cleared = queueing.clear(s, None, asked.by) if asked.disposition == "clear" else []
+    return {"turn": turn.number if turn else None, "cleared": cleared}
+
+
+def wake(s: Scratch, by: By) -> bool:
+    """Emit `driver/woken` if that changes anything."""
+    state = s.state
+    waits = bool(state.queues["next-turn"]) or any(m.wake for m in state.queues["next-step"])
+    if state.parked is None and (state.turn is not None or state.runnable or not waits):
+        return False
+    s.emit("driver/woken", {"by": dict(by)})
+    return True
+
+
+def close(s: Scratch, by: By) -> None:
+    """Raises `Conflict` while it runs, is about to go on with a turn, or holds messages."""
+    state = s.state
+    if state.closed:
+        return
+    if (why := _not_over(state)) is not None:
+        raise Conflict(f"not closed: {state.name} {why}.",
+                       hint=f"dshctl close --clear {state.name}", outcome="not-written")  # fmt: skip
+    s.emit("session/closed", {"by": dict(by)})
+
+
+def _not_over(state: State) -> str | None:
+    if state.turn is not None:
+        return f"runs turn {state.turn.number}"
+    if state.pending:
+        return f"holds {count(state.pending, 'message')}"
+    return going_on(state)
+
+
+def going_on(state: State) -> str | None:
+    """In words, which turn it goes on with by itself as soon as it may: work that hasn't ended."""
+    return f"is about to go on with turn {state.again}" if state.again is not None else None
+
+
+def clear_and_close(s: Scratch, by: By) -> bool:
+    """Close it with all that waits, and give up what it was to go on with. False, and nothing, while a
+    turn runs: that is aborted first."""
+    if s.state.turn is not None:
+        return False
+    queueing.clear(s, None, by)
+    if not s.state.closed:
+        s.emit("session/closed", {"by": dict(by)})
+    return True
+
+
+def reopen(s: Scratch, by: By) -> None:
+    if s.state.closed:
+        s.emit("session/reopened", {"by": dict(by)})
+
+
+def run_is_over(state: State) -> bool:
+    """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet. One that
+    was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
+    if state.closed or state.turn is not None or not state.settings.get("run"):
+        return False
+    over = state.last_turn > 0 and not state.pending and state.again is None
+    return over and not parking.is_cut_off(state)
+
+
+def close_run(s: Scratch) -> None:
+    if run_is_over(s.state):
+        s.emit("session/closed", {"by": {"kind": "system", "via": "run"}})

@@ -1,0 +1,156 @@
+"""Stopping what a session does, and letting it go on: abort, wake, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from dshd import wire
+from dshd.errors import Conflict, Invalid, NoSpace, Stalled
+from dshd.session.deciding import lifecycle, queueing, raising, retrying
+from dshd.session.deciding.budget import Now
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.disk.ledger import DEADLINE_S, Proposal
+from dshd.session.fold.state import State
+from dshd.session.fold.turns import Abort, OpenTurn
+from dshd.session.fold.who import Peer
+from dshd.session.owner.live import Live
+from dshd.session.shown import views
+
+Json = dict[str, Any]
+
+
+async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
+    ledger = session.guard_person(peer)
+    running, doing = session.state.turn, session.activity.doing
+    _check_runs(session.state, p.turn)
+    asked = Abort("user", p.disposition, peer.source(), p.reason)
+    clears = [m.id for items in session.state.queues.values() for m in items]
+    clears = clears if p.disposition == "clear" else []
+    proposal = ledger.post(lambda s: lifecycle.abort(s, p.turn, asked))
+    if running is not None:
+        session.driver.abort(running.number, asked, clears)
+    with trio.move_on_after(DEADLINE_S):
+        await proposal.done.wait()
+        answer = _what_was_stopped(proposal, running, clears)
+        await _ended(session, answer["turn"])
+        return _aborted(session, answer, doing)
+    late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
+    raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
+
+
+def _check_runs(state: State, turn: int | None) -> None:
+    running = state.turn
+    if turn is not None and (running is None or running.number != turn):
+        now = f"turn {running.number} runs" if running else "no turn runs"
+        raise Conflict(f"not aborted: {state.name} doesn't run turn {turn}; {now}.",
+                       outcome="not-written")  # fmt: skip
+
+
+def _what_was_stopped(proposal: Proposal[Json], running: OpenTurn | None, clears: list[str]) -> Json:
+    """On a full disk what was asked is written with the turn's end."""
+    if isinstance(proposal.error, NoSpace) and running is not None:
+        return {"turn": running.number, "cleared": clears}
+    return proposal.unwrap()
+
+
+async def _ended(session: Live, turn: int | None) -> None:
+    ledger = session.writable()
+    while turn is not None and session.state.turn is not None and session.state.turn.number == turn:
+        await ledger.changed.wait()
+        if session.broken is not None:
+            return
+
+
+def _aborted(session: Live, answer: Json, doing: str | None) -> Json:
+    state = session.state
+    ended = state.turns.get(answer["turn"]) if answer["turn"] is not None else None
+    return {
+        "type": "aborted",
+        "exit": 0,
+        "session": session.id,
+        "name": state.name,
+        "turn": answer["turn"],
+        "doing": doing if answer["turn"] is not None else None,
+        "outcome": ended.reason if ended else None,
+        "started_at": ended.started_at if ended else None,
+        "ended_at": ended.ended_at if ended else None,
+        "cleared": answer["cleared"],
+        "parked": views.parked(state),
+        "survivors": _survivors(session),
+    }
+
+
+def _survivors(session: Live) -> list[int]:
+    """The pids of what its tools ran and nobody could end."""
+    spawner = session.around.services.spawner
+    return spawner.survivors(session.id) if spawner is not None else []
+
+
+async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:
+    _check_wake(p)
+    ledger, by = session.guard_person(peer), peer.source()
+    if p.message is not None:
+        id = p.message
+        await ledger.propose(lambda s: queueing.release(s, id, by))
+        return woken(session, released=[id], unparked=None)
+    services = session.around.services
+    config, was = services.config(), views.parked(session.state)
+    await services.days.known(config)
+    now = Now(today=services.days.counted(config, services.now()))
+    if p.add:
+        await ledger.propose(lambda s: raising.decide(s, p.add, by, config, now))
+        return woken(session, released=[], unparked=was)
+    did = await ledger.propose(lambda s: _wake(s, by, config, now))
+    return woken(session, released=[], unparked=was if did else None)
+
+
+def _wake(s: Scratch, by: Mapping[str, Any], config: Any, now: Now) -> bool:
+    if s.state.parked is not None:
+        raising.check_wake(s.state, config, now)
+    return lifecycle.wake(s, by)
+
+
+def _check_wake(p: wire.WakeParams) -> None:
+    if p.add and p.message is not None:
+        raise Invalid("what is added is added to a session, not to a message @ $.add", outcome="not-written")
+    raising.check(p.add)
+
+
+def woken(session: Live, **what: Any) -> Json:
+    """With what runs now."""
+    state = session.state
+    runs = state.turn is not None or state.runnable
+    return {
+        "type": "woken",
+        "exit": 0,
+        "session": session.id,
+        "name": state.name,
+        "runs": runs,
+        "turn": state.turn.number if state.turn else (state.last_turn + 1 if runs else None),
+        "pending": {queue: len(state.queues[queue]) for queue in state.queues},
+        **what,
+    }
+
+
+async def retry(session: Live, p: wire.RetryParams, peer: Peer) -> Json:
+    ledger, by = session.guard_person(peer), peer.source()
+    again = await ledger.propose(lambda s: retrying.decide(s, p.message, by))
+    state = session.state
+    return {
+        "type": "retrying",
+        "exit": 0,
+        "session": session.id,
+        "name": state.name,
+        "message": again.message,
+        "retry_of": again.of.number,
+        "outcome": again.of.reason,
+        "turn": again.turn,
+        "attempts": list(state.receipts[again.message].attempts),
+        "seq": again.seq,
+        "reopened": again.reopened,
+        "parked": views.parked(state),
+        "warning": "stopping" if session.driver.draining else None,
+    }

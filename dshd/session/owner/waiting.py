@@ -1,0 +1,82 @@
+"""Waiting for a message to end, or for a session to come to rest.
+
+After every change it is asked again: has it ended; and if not, can it still, by itself?
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from dshd.session.fold.state import State
+from dshd.session.fold.turns import EndedTurn
+from dshd.session.owner.live import Live
+from dshd.session.shown import views
+
+Json = dict[str, Any]
+
+
+async def for_message(session: Live, id: str, *, stay: bool) -> Json:
+    let_go = await session.recall(("m", id))
+    try:
+        return await _for_message(session, id, stay)
+    finally:
+        let_go()
+
+
+async def _for_message(session: Live, id: str, stay: bool) -> Json:
+    began = trio.current_time()
+    await session.go_on_if_owed()
+    while True:
+        session.check_message(id)
+        waited = _ms_since(began)
+        result = views.settled(session.state, id, waited)
+        if result is None:
+            result = _stuck(session, id, waited, stay)
+        if result is not None:
+            return result
+        await session.next_change()
+
+
+async def for_rest(session: Live, *, stay: bool) -> Json:
+    began = trio.current_time()
+    await session.go_on_if_owed()
+    while True:
+        if session.broken is not None:
+            raise session.broken.refusal()
+        if session.quiet:
+            state = session.state
+            waiting = state.pending - len(state.queues["held"])
+            code = 18 if state.parked and waiting else 0
+            if code == 0 or not stay:
+                last = state.turns.get(state.last_turn)
+                return views.result(state, message=None, turn=last, exit=code, waited_ms=_ms_since(began))
+        await session.next_change()
+
+
+def _ms_since(began: float) -> int:
+    return round((trio.current_time() - began) * 1000)
+
+
+def _stuck(session: Live, id: str, waited: int, stay: bool) -> Json | None:
+    """The result of a message that can't end by itself any more."""
+    state = session.state
+    if session.broken is not None:
+        return views.result(state, message=id, turn=None, exit=7, waited_ms=waited)
+    found = state.receipts[id]
+    if stay or found.state not in ("pending", "held"):
+        return None
+    person = found.queue == "held" and found.message.due is None
+    if person or state.is_parked(id) or (session.quiet and found.queue != "held"):
+        unconfigured = None if person else _unconfigured(state)
+        code = 9 if unconfigured else 18
+        return views.result(state, message=id, turn=unconfigured, exit=code, waited_ms=waited)
+    return None
+
+
+def _unconfigured(state: State) -> EndedTurn | None:
+    """The turn that parked the session because no model can be reached as things are set up."""
+    last = state.turns.get(state.last_turn) if state.parked and state.parked.by == "error" else None
+    code = (last.error or {}).get("code") if last is not None else None
+    return last if code in ("NO_ADAPTER", "MISSING_CREDENTIAL") else None

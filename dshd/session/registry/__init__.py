@@ -1,0 +1,12 @@
+"""All sessions of a state directory. `registry` is what others hold; each verb is in a module of its own.
+
+- Which there are: `listing`, with `index` (views of those that aren't loaded); `naming` (who is called what).
+- In memory: `loader`; `environment` (what their tools run with).
+- Coming: `creating` (a new one, or what the same key stands for), with `making`; `porter` (forks, imports,
+  exports).
+- Going: `removing`, with `run_keys` (what a run's key stands for after it).
+- Between: `mending` (checked, repaired, reopened after a fault), with `requests` (each that was sent, made
+  again from the log).
+
+`hops` is where blocking work is done.
+"""

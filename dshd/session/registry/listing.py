@@ -1,0 +1,225 @@
+"""Which sessions there are, and what is known of each without loading it.
+
+What `ls` and name resolution need of a session that isn't loaded comes from one file for all (`index`),
+else from ``view.json`` beside its log, each believed only if it fits the log's size; else the log is
+folded. Of a loaded one it is asked of the session. With a view comes what its session spent lately, for
+the sum of all (`days`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+import trio
+
+from dshd import wire
+from dshd.errors import DshError
+from dshd.log.disk import Disk
+from dshd.log.store import Store
+from dshd.session.disk import days, opening
+from dshd.session.disk.days import Days
+from dshd.session.fold.state import State
+from dshd.session.owner.session import Session
+from dshd.session.registry import index
+from dshd.session.registry.hops import Hops
+from dshd.session.registry.index import Index
+from dshd.session.shown import views
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+T = TypeVar("T")
+
+AT_ONCE: Final = 64  # views that are read in one hop
+
+
+class Listing:
+    """``loaded``: the sessions that are, kept up by their loader; it tells what leaves (`left`, `gone`).
+    ``now`` gives Unix ms."""
+
+    def __init__(
+        self, store: Store, hops: Hops, loaded: Mapping[str, Session], days: Days, now: Callable[[], int]
+    ) -> None:
+        self._days = days
+        self._now = now
+        self._store = store
+        self._hops = hops
+        self._loaded = loaded
+        self._views = Index()
+        self._listed: set[str] = set()  # on disk at the start, and not deleted since
+        self._saving = trio.Lock()
+        self._read = trio.Event()
+        self._named: dict[str, str] = {}  # {name: id}: looked at before it is believed
+
+    # --- asking
+
+    async def rows(self) -> list[wire.SessionRow]:
+        """What `wire.resolve` chooses from."""
+        await self._read.wait()
+        loaded = {id: session.row() for id, session in self._loaded.items()}
+        return list({**dict(self._views.rows()), **loaded}.values())
+
+    async def views(self, all: bool) -> list[Json]:
+        """``session`` objects, newest activity first."""
+        await self._read.wait()
+        views = [v for v in self.known() if all or v["state"] != "closed"]
+        return sorted(views, key=lambda v: -(v["active_at"] or 0))
+
+    def known(self) -> list[Json]:
+        """``session`` objects of all that have been read by now."""
+        loaded = {id: session.show() for id, session in self._loaded.items()}
+        return list({**dict(self._views.views()), **loaded}.values())
+
+    def loaded_as(self, ref: str) -> str | None:
+        """Without looking at all sessions: an open one of this name is the only one, and no name looks
+        like an id."""
+        if ref in self._loaded:
+            return ref
+        known = self._loaded.get(self._named.get(ref, ""))
+        if known is None or not _is_called(known, ref):
+            known = next((one for one in self._loaded.values() if _is_called(one, ref)), None)
+        if known is None:
+            return None
+        if len(self._named) >= len(self._loaded):
+            self._named.clear()
+        self._named[ref] = known.id
+        return known.id
+
+    # --- reading
+
+    async def read(self, ids: set[str]) -> None:
+        """Those that were on disk at the start: first what the index knows, then each of the others."""
+        store, self._listed = self._store, ids
+        read = partial(index.read, store.disk, store.state, store.sessions, set(ids))
+        for view in await self._hops.read(read):
+            self._note(view["id"], view)
+        missing = [id for id in sorted(ids) if id not in self._loaded and id not in self._views]
+        for some in batched(missing, AT_ONCE):
+            for id, view in await self._hops.read(partial(self._views_of, some)):
+                self._note(id, view)
+        spent = await self._hops.read(partial(days.read, store.disk, store.state))
+        self._days.restore({id: lately for id, lately in spent.items() if id not in ids})
+        self._days.complete()
+        self._read.set()
+        if missing:
+            await self._save()
+
+    def _note(self, id: str, view: Json) -> None:
+        """A view that was read, unless something became of the session meanwhile."""
+        lately = view.pop("lately", None)
+        if id in self._listed and id not in self._loaded and id not in self._views:
+            self._days.note(id, days.from_json(lately))
+            self._views.put({**view, "id": id})
+
+    def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
+        return [(id, self._view_of(id)) for id in ids]
+
+    def _view_of(self, id: str) -> Json:
+        disk, path = self._store.disk, self._store.log_path(id)
+        try:
+            return index.read_beside(disk, path) or view_from_log(disk, path)
+        except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
+            log.exception("session %s can't be read", id)
+            return unreadable(id)
+
+    # --- keeping up
+
+    def came(self, state: State, size: int) -> None:
+        """It was made by others, and is on disk; not loaded yet."""
+        self._listed.add(state.id)
+        self._views.put(views.session(state, size=size))
+
+    def left(self, session: Session) -> None:
+        """It leaves memory."""
+        self._views.put({**session.show(), "id": session.id})
+
+    async def gone(self, id: str) -> None:
+        """It is about to be deleted.
+
+        Durability: that what it spent today stays spent is on disk, if the disk takes it.
+        """
+        self._views.pop(id)
+        self._listed.discard(id)
+        self._days.delete(id)
+        if self._days.of(id):
+            await self._save_spent()
+
+    async def comes(self, id: str) -> None:
+        """Another session of this id is about to be there.
+
+        Durability: that what a deleted one of the id spent isn't the new one's is on disk, if the disk takes
+        it.
+        """
+        if self._days.part(id):
+            await self._save_spent()
+
+    async def _save_spent(self) -> None:
+        store = self._store
+        async with self._saving:
+            spent = self._days.deleted(self._now())
+            try:
+                await self._hops.read(lambda: days.write(store.disk, store.state, spent))
+            except OSError as error:
+                log.warning("%s was not written: %s", days.NAME, error)
+
+    async def save(self) -> None:
+        """Write the index, if all has been read."""
+        if self._read.is_set():
+            await self._save()
+
+    async def _save(self) -> None:
+        store = self._store
+        self._days.forget(self._now())
+        lines = {view["id"]: orjson.dumps(self._with_lately(view)) for view in self.known()}
+        try:
+            async with self._saving:
+                await self._hops.read(lambda: index.write(store.disk, store.state, lines.values()))
+        except OSError as error:
+            log.warning("%s was not written: %s", index.NAME, error)
+
+    def _with_lately(self, view: Json) -> Json:
+        lately = self._days.of(view["id"])
+        return {**view, "lately": days.to_json(lately)} if lately else view
+
+    async def save_view(self, session: Session) -> None:
+        """Write the view beside a session's log."""
+        if session.ledger is None or session.broken is not None:
+            return
+        view, path = self._with_lately(session.show()), self._store.log_path(session.id)
+        try:
+            async with self._saving:
+                await self._hops.read(lambda: index.write_beside(self._store.disk, path, view))
+        except OSError as error:
+            log.warning("session %s: %s was not written: %s", session.id, index.VIEW, error)
+
+
+def _is_called(session: Session, name: str) -> bool:
+    return session.name == name and not session.state.closed
+
+
+def batched(items: list[T], size: int) -> Iterator[list[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def unreadable(id: str) -> Json:
+    """The view of a session of which nothing is known but its directory's name."""
+    return views.in_directory(views.session(State(), broken="damaged"), id)
+
+
+def view_from_log(disk: Disk, path: Path) -> Json:
+    """A session's view by folding its log, and what it spent ``lately``; of one that can't be read, what its
+    directory says."""
+    id = path.parent.name
+    try:
+        found = opening.glance(disk, path)
+    except DshError as error:
+        log.warning("session %s can't be read: %s", id, error)
+        return unreadable(id)
+    word = found.broken.word if found.broken else None
+    view = views.session(found.state, size=found.opened.size, broken=word)
+    view["lately"] = days.to_json(found.state.lately)
+    return views.in_directory(view, id)

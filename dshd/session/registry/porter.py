@@ -1,0 +1,266 @@
+"""Sessions that come from others, and go elsewhere: fork, import, export.
+
+The directory is made without anybody waiting (`transfer`); what depends on the other sessions, names first,
+is decided when nobody else decides such things (`Naming.alone`), and then the session is there at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from dshd import wire
+from dshd.driver.port import Services
+from dshd.errors import Conflict, Damaged, DshError, NotFound
+from dshd.log.reader import read_header
+from dshd.log.store import Store
+from dshd.log.there import told
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.state import State
+from dshd.session.fold.who import Peer
+from dshd.session.owner.session import Session
+from dshd.session.porting import packing, transfer
+from dshd.session.porting.copying import Outside, newest
+from dshd.session.porting.packing import Read, Source
+from dshd.session.porting.transfer import Made
+from dshd.session.registry import environment
+from dshd.session.registry.environment import Environments
+from dshd.session.registry.hops import Hops
+from dshd.session.registry.listing import Listing
+from dshd.session.registry.loader import Loader
+from dshd.session.registry.naming import Naming, fresh_id
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+AT_ONCE: Final = 2  # copies that are made at the same time
+
+
+class Porter:
+    def __init__(
+        self, store: Store, hops: Hops, listing: Listing, naming: Naming, loader: Loader,
+        environments: Environments, services: Services,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._hops = hops
+        self._listing = listing
+        self._naming = naming
+        self._loader = loader
+        self._environments = environments
+        self._services = services
+        self._few = trio.CapacityLimiter(AT_ONCE)
+
+    # --- fork
+
+    async def fork(self, session: Session, p: wire.ForkParams, peer: Peer) -> Json:
+        """A new session with this one's history up to a point outside a turn.
+
+        Raises `Conflict` (inside a turn; the name is taken), `NotFound` (no such event).
+        Durability: on return the fork is on disk.
+        """
+        if p.name is not None:
+            wire.check_name(p.name)
+        if session.broken is not None:
+            raise session.broken.refusal()
+        disk, path = self._store.disk, self._store.log_path(session.id)
+        async with self._begun() as id:
+            place, runs = await self._place(session, p.at)
+            now, header = self._services.now(), session.state.header or {}
+            files = environment.file(await self._hops.read(lambda: self._environments.read(session.id)))
+            made = await self._hops.read(
+                lambda: transfer.fork(
+                    disk, path, self._store.begin(id), id=id, point=place, files=files, now=now,
+                    depth=int(header.get("depth") or 0),
+                )
+            )  # fmt: skip
+
+            def last(rows: list[wire.SessionRow]) -> Scratch:
+                name = _name_of_fork(p.name, place.settings.get("name"), rows)
+                now = self._services.now()
+                return transfer.fork_batch(made, now, by=peer.source(), point=place, name=name)
+
+            state = await self._finish(made, id, last)
+        return {
+            "type": "forked", "exit": 0, "session": id, "name": state.name,
+            "dir": state.settings.get("dir"), "parent": session.id, "parent_name": session.state.name,
+            "seq": place.seq, "turn": place.turn or None,
+            "runs": runs,
+        }  # fmt: skip
+
+    async def _place(self, session: Session, at: int | None) -> tuple[Outside, int | None]:
+        """Where to fork; and the turn that runs behind it, if it is the newest place."""
+        if at is None:
+            turn = session.state.turn
+            return newest(session.state), turn.number if turn is not None else None
+        path, until = self._store.log_path(session.id), session.state.seq
+        point = await self._hops.read(lambda: transfer.point_of(self._store.disk, path, at, until))
+        return point.found(session.state.name), None
+
+    # --- import
+
+    async def take(self, read: Read, p: wire.ImportParams, peer: Peer) -> Json:
+        """A session out of an export, of which ``read`` gives the bytes. Nothing of it runs before
+        somebody says so.
+
+        Raises `Conflict` (the id is taken, and not ``as_new``), `Damaged` (and not ``repair``), `Invalid`,
+        `Unsupported`. Durability: on return it is on disk, and parked.
+        """
+        async with self._begun() as token:
+            made = await self._arrived(read, p, token)
+            turn, was = made.state.turn, made.state.name
+
+            def last(rows: list[wire.SessionRow]) -> Scratch:
+                self._refuse_taken(made, rows, p.repair)
+                changes = self._changes(made, rows, p.env)
+                around, now = self._loader.around, self._services.now()
+                return transfer.import_batch(
+                    made, now, by=peer.source(), boot=around.boot, version=around.version, settings=changes,
+                    describe=self._services.tools.describe,
+                )  # fmt: skip
+
+            state = await self._finish(made, token, last)
+        dir = str(state.settings.get("dir"))
+        return {
+            "type": "imported", "exit": 0, "session": state.id, "name": state.name, "dir": dir,
+            "dir_exists": await self._hops.read(lambda: os.path.isdir(dir)),
+            "original": made.original, "original_name": was, "closed": state.closed,
+            "turn": turn.number if turn is not None else None, "pending": state.pending,
+            "mode": state.settings.get("mode"), "repaired": made.repaired, "lost": made.lost,
+        }  # fmt: skip
+
+    async def _arrived(self, read: Read, p: wire.ImportParams, token: str) -> Made:
+        """What came, on disk. Of a damaged one the error names all that it takes to import it: under a new
+        id, too, if there is one of its id."""
+        disk, now, new_id = self._store.disk, self._services.now(), token if p.as_new else None
+        try:
+            return await self._hops.read(
+                lambda: transfer.arrive(
+                    disk, read, self._store.begin(token), new_id=new_id, mend=p.repair, now=now
+                )
+            )
+        except Damaged as error:
+            damaged = error
+        if "id" in damaged.data:
+            taken = any(row.id == damaged.data["id"] for row in await self._listing.rows())
+            damaged.hint = transfer.again(as_new=p.as_new or taken, repair=True)
+        raise damaged
+
+    def _refuse_taken(self, made: Made, rows: list[wire.SessionRow], repair: bool) -> None:
+        taken = next((row for row in rows if row.id == made.id), None)
+        if taken is not None:
+            raise Conflict(
+                f"not imported: there is a session {made.id} already ({taken.name or taken.id}).",
+                hint=transfer.again(as_new=True, repair=repair),
+                outcome="not-written",
+            )
+
+    def _changes(self, made: Made, rows: list[wire.SessionRow], env: Mapping[str, str]) -> Json:
+        """Settings that are others here."""
+        settings, config = made.state.settings, self._services.config()
+        others = [row for row in rows if row.state != "closed"]
+        wanted: Json = {"env": environment.parted(env)[0]}
+        wanted |= {name: None for name in settings if name.startswith("env.")}
+        wanted["mode"] = config.within_policy(settings.get("mode", "read-only"))
+        if not made.state.closed and settings.get("name") is not None:
+            wanted["name"] = wire.numbered(settings["name"], {row.name for row in others})
+        if any(row.implicit and row.dir == settings.get("dir") for row in others):
+            wanted["implicit"] = False
+        if settings.get("key") in {view.get("key") for view in self._listing.known()}:
+            wanted["key"] = None
+        return {name: value for name, value in wanted.items() if settings.get(name) != value}
+
+    # --- both
+
+    @asynccontextmanager
+    async def _begun(self) -> AsyncIterator[str]:
+        """An id that is free; its directory, if it was begun and not finished, goes with the block."""
+        async with self._few:
+            id = fresh_id(await self._listing.rows())
+            try:
+                yield id
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._hops.read(lambda: self._store.abandon(id))
+                raise
+
+    async def _finish(
+        self, made: Made, token: str, last: Callable[[list[wire.SessionRow]], Scratch]
+    ) -> State:
+        """The last batch, and the name of the directory."""
+        try:
+            async with self._naming.alone:
+                s = last(await self._listing.rows())
+                await self._listing.comes(made.id)
+                await self._hops.write(lambda: self._put(made, token, s))
+                self._listing.came(s.state, made.file.size)
+            if s.state.active:
+                await self._start(made.id)
+            return s.state
+        finally:
+            made.close()
+
+    async def _start(self, id: str) -> None:
+        """It is on disk, whatever comes of this: who asks for it next is told what is wrong."""
+        try:
+            await (await self._loader.get(id)).start()
+        except DshError as error:
+            log.warning("session %s was made, and not opened: %s", id, error)
+
+    def _put(self, made: Made, token: str, s: Scratch) -> None:
+        made.finish(s.lines)
+        if s.state.active:
+            self._store.mark(made.id)
+        self._store.finish(token, made.id)
+
+    # --- export
+
+    async def export(self, id: str) -> Export:
+        """A session as it is now; of a loaded one, what is durable of it.
+
+        Raises `Damaged` if there is no log, `NotFound`, and what reading raised; so may `Export.next`.
+        """
+        session = self._loader.loaded(id)
+        ledger = session.ledger if session is not None and session.usable else None
+        size = ledger.writer.synced_size if ledger is not None else None
+        name = next((view["name"] for view in self._listing.known() if view["id"] == id), None) or id
+        pieces = await self._hops.read(lambda: packed(self._store, id, name, size, self._services.now()))
+        return Export(name, filter(None, pieces), self._hops)
+
+
+@attrs.define
+class Export:
+    """The bytes of a file, read as they are asked for."""
+
+    name: str
+    _pieces: Iterator[bytes]
+    _hops: Hops
+
+    async def next(self) -> bytes:
+        """The next piece; empty at the end."""
+        return await self._hops.read(lambda: next(self._pieces, b""))
+
+
+def packed(store: Store, id: str, name: str, size: int | None, now: int) -> Iterator[bytes]:
+    """An export of a session's directory, under the id that its log has; see `packing`."""
+    log = store.log_path(id)
+    if not store.exists(id):
+        raise NotFound(f'no session "{id}"', hint="dshctl ls")
+    with told("read", log, store.disk):
+        header = read_header(store.disk, log)
+    own = header.data.get("id") if header is not None else None
+    true = own if isinstance(own, str) and wire.is_session_id(own) else id
+    return packing.pack(store.disk, Source(store.session_dir(id), true, name, now, size))
+
+
+def _name_of_fork(asked: str | None, parents: Any, rows: list[wire.SessionRow]) -> str | None:
+    taken = {row.name for row in rows if row.state != "closed"}
+    if asked is not None and asked in taken:
+        raise Conflict(f'not forked: the name "{asked}" is taken.', hint=f"dshctl show {asked}",
+                       outcome="not-written")  # fmt: skip
+    return asked or (wire.numbered(parents, taken) if isinstance(parents, str) else None)

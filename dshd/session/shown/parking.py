@@ -1,0 +1,33 @@
+"""Whether a parked session waits for a person: the one answer for `ls`, `status` and who closes a run.
+
+Parked is a fact of the log: nothing that is queued runs. It only matters to a person when something is
+stopped by it:
+
+| what                                                              | waits for a person |
+|-------------------------------------------------------------------|--------------------|
+| messages wait, other than held ones                               | yes                |
+| a budget or a crash loop stopped its last turn                    | yes: it can go on  |
+| an error, an abort or an import, and nothing waits                | no                 |
+| closed                                                            | no                 |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dshd.session.fold.state import State
+
+_STOPPED: Final = {"budget": "budget", "crash-loop": "interrupted"}  # {what parked it: how its turn ended}
+
+
+def waits_for_person(state: State) -> bool:
+    if state.parked is None or state.closed:
+        return False
+    return state.pending > len(state.queues["held"]) or is_cut_off(state)
+
+
+def is_cut_off(state: State) -> bool:
+    """Parked by what stopped its last turn, and not by what came of that; nobody has dealt with it yet."""
+    last = state.turns.get(state.last_turn)
+    by = state.parked.by if state.parked is not None else ""
+    return last is not None and _STOPPED.get(by) == last.reason

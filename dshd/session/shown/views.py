@@ -1,0 +1,362 @@
+"""What a session's state looks like to a program: the JSON shapes of the protocol.
+
+Pure functions of a state (and, where a live driver knows more, of an `Activity`). Every field of
+a type is always there; unknown is ``None``. The daemon uses them, and dshctl on the files when no
+daemon runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from dshd import budgets
+from dshd.errors import DshError
+from dshd.session.fold import spending
+from dshd.session.fold.events import QUEUES
+from dshd.session.fold.receipts import Receipt
+from dshd.session.fold.state import State
+from dshd.session.fold.turns import EndedTurn
+from dshd.session.shown import parking
+
+OUTCOME_EXITS: Final = {
+    "completed": 0, "error": 10, "blocked": 11, "rejected": 11, "aborted": 12, "max-tokens": 13,
+    "interrupted": 14, "budget": 15, "removed": 17, "cleared": 17, "expired": 17, "superseded": 17,
+}  # fmt: skip
+TRY_LATER: Final = frozenset(
+    ("QUOTA", "STORAGE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT", "STREAM_CLOSED", "EMPTY_RESPONSE")
+)
+
+
+@attrs.frozen(slots=True)
+class Activity:
+    """What the driver does now. ``doing`` is one short line, ``since`` Unix ms; ``waits`` is set
+    while the activity waits for something outside (a provider, room on the disk), ``until`` (Unix
+    ms) if it is known how long."""
+
+    phase: str = "idle"
+    doing: str | None = None
+    since: int | None = None
+    waits: str | None = None
+    until: int | None = None
+
+
+IDLE: Final = Activity()
+WAITS_FOR_ROOM: Final = Activity("running", "waiting (disk full)", None, "disk full")
+
+
+def receipt(
+    state: State, id: str, *, turn: int | None = None, duplicate: bool = False,
+    redirected: bool = False, reopened: bool = False, activity: Activity = IDLE, warning: str | None = None,
+    released: int = 0, retried: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """The answer to a send. ``turn``: the one that runs, else the one that the message will open."""
+    found = state.receipts[id]
+    m = found.message
+    ended = state.turns.get(found.turn) if found.state == "settled" and found.turn is not None else None
+    running = state.turn.number if state.turn else None
+    return {
+        "type": "receipt",
+        "exit": 0,
+        "message": id,
+        "session": state.id,
+        "name": state.name,
+        "dir": state.settings.get("dir"),
+        "verb": m.verb,
+        "queue": found.queue,
+        "position": position(state, found),
+        "seq": found.seq,
+        "state": found.state,
+        "phase": "running" if running is not None else "idle",
+        "turn": turn if turn is not None else (found.turn or running),
+        "waits_for": activity.doing,
+        "due_at": m.due,
+        "expires_at": m.expires,
+        "redirected": redirected,
+        "duplicate": duplicate,
+        "retried": retried,
+        "spooled": False,
+        "created": False,
+        "reopened": reopened,
+        "released": released,
+        "superseded": list(found.superseded),
+        "replaced": 0,
+        "parked": parked(state),
+        "warning": warning,
+        "outcome": found.outcome or (found.state if found.ended else None),
+        "ended_at": ended.ended_at if ended else (found.way[-1]["at"] if found.ended else None),
+    }
+
+
+def would(state: State | None, word: str, *, receipt: Mapping[str, Any] | None = None,
+          error: DshError | None = None) -> dict[str, Any]:  # fmt: skip
+    """What a send would do (``--dry-run``): ``word`` is start-turn, join-turn, wait, duplicate or
+    refused. ``state`` None: of a session that is not made yet."""
+    got = receipt or {}
+    return {
+        "type": "would",
+        "exit": error.exit_status if error else 0,
+        "would": word,
+        "session": state.id if state else None,
+        "name": state.name if state else None,
+        "turn": _would_turn(state, word, got),
+        "message": got.get("message") if word == "duplicate" else (error and error.data.get("message")),
+        "state": got.get("state") if word == "duplicate" else None,
+        "queue": got.get("queue"),
+        "position": got.get("position"),
+        "due_at": got.get("due_at"),
+        "expires_at": got.get("expires_at"),
+        "redirected": bool(got.get("redirected")),
+        "created": state is None,
+        "reopened": bool(got.get("reopened")),
+        "released": got.get("released") or 0,
+        "superseded": [] if state is None or word == "duplicate" else list(got.get("superseded") or ()),
+        "error": _error(error),
+    }
+
+
+def _would_turn(state: State | None, word: str, got: Mapping[str, Any]) -> int | None:
+    if word == "start-turn":
+        return state.last_turn + 1 if state else 1
+    return got.get("turn") if word in ("join-turn", "duplicate") else None
+
+
+def _error(error: DshError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"code": error.code, "message": error.message, "hint": error.hint or None}
+
+
+def position(state: State, found: Receipt) -> int | None:
+    """The place in its queue, from 1; None once it has left."""
+    if found.queue is None or found.state not in ("pending", "held"):
+        return None
+    items, id = state.queues[found.queue], found.message.id
+    if items and items[-1].id == id:
+        return len(items)  # just sent: what waits before it is not looked through
+    return next((n for n, m in enumerate(items, 1) if m.id == id), None)
+
+
+def parked(state: State) -> dict[str, Any] | None:
+    if state.parked is None:
+        return None
+    p = state.parked
+    waiting = state.pending - len(state.queues["held"])
+    return {"by": p.by, "what": p.what, "at": p.at, "count": waiting, "budget": stop(p.budget)}
+
+
+def stop(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A limit that was reached; ``add``: what to raise it by (``dshctl wake --add``)."""
+    return None if budget is None else {**budget, "add": budgets.enough(budget)}
+
+
+def session_state(state: State, activity: Activity, broken: str | None = None) -> str:
+    """The first that holds of damaged, faulted, closed, asks, waiting, running, parked, idle."""
+    facts = (
+        (broken or "", broken is not None),
+        ("closed", state.closed and activity.phase == "idle"),
+        ("waiting", activity.waits is not None),
+        ("running", activity.phase != "idle"),
+        ("parked", parking.waits_for_person(state)),
+    )
+    return next((word for word, holds in facts if holds), "idle")
+
+
+def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: str | None = None
+            ) -> dict[str, Any]:  # fmt: skip
+    """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
+    settings = state.settings
+    word = session_state(state, activity, broken)
+    return {
+        "type": "session",
+        "id": state.id,
+        "name": state.name,
+        "dir": settings.get("dir"),
+        "title": state.title,
+        "state": word,
+        "phase": activity.phase,
+        "turn": state.turn.number if state.turn else (state.last_turn or None),
+        "step": state.turn.step if state.turn else None,
+        "doing": activity.doing,
+        "since_at": activity.since,
+        "pending": {queue: len(state.queues[queue]) for queue in QUEUES},
+        "parked": parked(state),
+        "needs": _needs(state, broken),
+        "model": settings.get("model"),
+        "mode": settings.get("mode"),
+        "net": settings.get("net"),
+        "ask": settings.get("ask"),
+        "implicit": bool(settings.get("implicit")),
+        "run": bool(settings.get("run")),
+        "parent": (state.header or {}).get("parent"),
+        "key": settings.get("key"),
+        "max_cost": settings.get("max_cost"),
+        "max_steps": settings.get("max_steps"),
+        "max_time": settings.get("max_time"),
+        "max_tokens": settings.get("max_tokens"),
+        "max_errors": settings.get("max_errors"),
+        "session_cost": settings.get("session_cost"),
+        "cost": state.spent.get("cost"),
+        "currency": state.spent.get("currency"),
+        "tokens": spending.tokens(state.spent) or None,
+        "budgets": None,
+        "bytes": size,
+        "created_at": (state.header or {}).get("created"),
+        "active_at": state.time,
+    }
+
+
+def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """The view of the session in a directory. One whose header says another id is a copy, and one whose
+    header can't be read says nothing: they go by the directory's name."""
+    if view["id"] == directory:
+        return dict(view)
+    own = {"id": directory, "name": directory, "state": "damaged", "implicit": False, "key": None}
+    view = {name: value for name, value in view.items() if name != "lately"}  # it counts where it was spent
+    return {**view, **own, "needs": [{"kind": "damaged", "id": None, "hint": f"dshctl fsck {directory}"}]}
+
+
+def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
+    if broken is not None:
+        return [{"kind": broken, "id": None}]
+    return [{"kind": "parked", "id": None}] if parking.waits_for_person(state) else []
+
+
+def newest_answer(state: State, n: int) -> EndedTurn | None:
+    """The ``n``-th newest turn (from 1) that has an answer."""
+    turns = (state.turns.get(number) for number in range(state.last_turn, 0, -1))
+    answered = (turn for turn in turns if turn is not None and turn.answer)
+    return next(itertools.islice(answered, n - 1, None), None)
+
+
+ALL_TEXTS: Final = 4 * 1024 * 1024  # characters that the messages of one answer may have together
+LEAST_TEXT: Final = 1024  # of each, whatever their number
+
+
+def messages(state: State, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Many messages in one answer. If their texts together would not fit a line, long ones are cut."""
+    total = sum(len(state.receipts[id].message.text) for id in ids)
+    most = max(LEAST_TEXT, ALL_TEXTS // len(ids)) if total > ALL_TEXTS else None
+    return [message(state, id, most) for id in ids]
+
+
+def message(state: State, id: str, most: int | None = None) -> dict[str, Any]:
+    """A message and its way. ``cut``: of the text only the first ``most`` characters are there. Raises
+    ``KeyError`` if the session never had it."""
+    found = state.receipts[id]
+    m = found.message
+    text = m.text
+    return {
+        "type": "message",
+        "id": id,
+        "session": state.id,
+        "name": state.name,
+        "verb": m.verb,
+        "queue": found.queue,
+        "position": position(state, found),
+        "state": found.state,
+        "outcome": found.outcome or (found.state if found.ended and found.state != "settled" else None),
+        "turn": found.turn,
+        "step": found.step,
+        "text": text[:most],
+        "cut": most is not None and len(text) > most,
+        "source": dict(m.source),
+        "key": m.key,
+        "tag": m.tag,
+        "version": m.version,
+        "created_at": m.created,
+        "due_at": m.due,
+        "expires_at": m.expires,
+        "attempts": list(found.attempts),
+        "way": [dict(stop) for stop in found.way],
+    }
+
+
+_USAGE: Final = ("input", "cached", "output", "reasoning", "cost", "currency")
+
+
+def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
+           outcome: str | None = None, waited_ms: int = 0, by: Any = None) -> dict[str, Any]:  # fmt: skip
+    """How a message (or, without one, the session's newest turn) ended. ``by``: who ended it before a
+    turn could."""
+    word = outcome or (turn.reason if turn else None)
+    code = exit if exit is not None else exit_of(word, turn.error if turn else None)
+    error = turn.error if turn else None
+    usage = turn.usage if turn else {}
+    return {
+        "type": "result",
+        "exit": code,
+        "message": message,
+        "session": state.id,
+        "name": state.name,
+        "turn": turn.number if turn else None,
+        "outcome": word,
+        "text": turn.answer if turn else None,
+        "model": (turn.model if turn else None) or state.settings.get("model"),
+        "rehearsal": state.settings.get("adapter") == "rehearsal",
+        "steps": turn.steps if turn else None,
+        "tools": turn.tools if turn else None,
+        "started_at": turn.started_at if turn else None,
+        "ended_at": turn.ended_at if turn else None,
+        "waited_ms": waited_ms,
+        "usage": {k: usage.get(k) for k in _USAGE},
+        "budget": stop(turn.budget) if turn else None,
+        "parked": parked(state) if code == 18 else None,
+        "error": dict(error) if error else None,
+        "retry_at": (error or {}).get("retry_at"),
+        "approvals": [],
+        "unknown": [dict(u) for u in turn.unknown] if turn else [],
+        "by": dict(by) if isinstance(by, Mapping) else None,
+    }
+
+
+def exit_of(outcome: str | None, error: Mapping[str, Any] | None) -> int:
+    """The exit code that an outcome has; an error that may pass is 75."""
+    if outcome == "error" and error and error.get("code") in TRY_LATER:
+        return 75
+    return OUTCOME_EXITS.get(outcome or "", 0 if outcome is None else 1)
+
+
+def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
+    """The result of a message that has ended for good, else None. A turn that the next start goes
+    on with, or that is about to be retried, has not ended for those who wait."""
+    found = state.receipts[id]
+    turn = state.turns.get(found.turn) if found.turn is not None else None
+    if found.state == "settled" and turn is not None:
+        if state.again == turn.number:
+            return None
+        return result(state, message=id, turn=turn, outcome=found.outcome, waited_ms=waited_ms)
+    if found.ended:
+        by = found.way[-1].by if found.way else None
+        return result(state, message=id, turn=None, outcome=found.state, waited_ms=waited_ms, by=by)
+    return None
+
+
+def not_ended(state: State, id: str) -> dict[str, Any]:
+    """The result of a message that has not ended: 75, for it will by itself, or 18 where only a person can
+    move it on."""
+    found = state.receipts[id]
+    waits = found.state in ("pending", "held")
+    code = 18 if waits and not moves_on(state, found) else 75
+    return result(state, message=id, turn=None, exit=code)
+
+
+def moves_on(state: State, found: Receipt) -> bool:
+    """Whether a message that waits comes to its end if nobody does anything."""
+    if found.queue == "held":
+        return found.message.due is not None
+    works = state.turn is not None or state.runnable
+    return works and not state.is_parked(found.message.id)
+
+
+def where(found: Receipt) -> str:
+    """In words, where a message is that no longer waits."""
+    if found.state in ("entered", "settled"):
+        ended = f" and ended {found.outcome}" if found.outcome else ""
+        return f"it entered turn {found.turn}{ended}"
+    if found.state == "claimed":
+        return f"turn {found.turn} has taken it"
+    return f"it was {found.state}"

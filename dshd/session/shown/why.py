@@ -1,0 +1,173 @@
+"""What a message waits for: the facts. A table of reasons, the first that holds; `reasons` says it.
+
+Pure functions of the state and of what the driver does just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from dshd import budgets, reasons
+from dshd.errors import DshError
+from dshd.session.fold.receipts import Receipt
+from dshd.session.fold.state import State
+from dshd.session.shown.views import IDLE, Activity, position
+
+Json = dict[str, Any]
+
+
+@attrs.frozen(slots=True)
+class Case:
+    """``broken``: the session's error, if it can't be driven; ``draining``: the daemon is stopping."""
+
+    state: State
+    found: Receipt
+    activity: Activity
+    broken: DshError | None = None
+    broken_word: str | None = None
+    draining: bool = False
+
+    @property
+    def ahead(self) -> int:
+        return (position(self.state, self.found) or 1) - 1
+
+    @property
+    def stop(self) -> Mapping[str, Any]:
+        return self.found.way[-1]
+
+
+def why(
+    state: State, id: str, activity: Activity = IDLE, *, now: int, broken: DshError | None = None,
+    broken_word: str | None = None, draining: bool = False,
+) -> Json:  # fmt: skip
+    """The ``why`` of the protocol. Times are Unix ms; ``sentence`` tells them in UTC."""
+    case = Case(state, state.receipts[id], activity, broken, broken_word, draining)
+    reason = next(word for word, holds in _TABLE if holds(case))
+    facts = {**_blank(case), "reason": reason, **_FACTS[reason](case)}
+    return {**facts, "sentence": reasons.sentence(facts, reasons.utc(now))}
+
+
+def _blank(case: Case) -> Json:
+    m = case.found.message
+    return {
+        "type": "why", "message": m.id, "session": case.state.id, "name": case.state.name,
+        "state": case.found.state, "reason": "", "sentence": "", "hint": None, "label": None,
+        "at": None, "until_at": None, "expires_at": m.expires, "by": None, "what": None, "detail": None,
+        "turn": None, "outcome": None, "doing": None, "since_at": None, "ahead": case.ahead,
+    }  # fmt: skip
+
+
+# --- facts of each reason ------------------------------------------------------------------------
+
+
+def _entered(case: Case) -> Json:
+    found = case.found
+    at = next((stop["at"] for stop in reversed(found.way) if stop["state"] == "entered"), None)
+    hint = f"dshctl message {found.message.id}" if found.ended else None
+    return {"turn": found.turn, "at": at, "outcome": found.outcome, "hint": hint}
+
+
+def _ended(case: Case) -> Json:
+    hint = f"dshctl message {case.found.message.id}"
+    return {"at": case.stop["at"], "by": case.stop.get("by"), "outcome": case.found.state, "hint": hint}
+
+
+def _broken(case: Case) -> Json:
+    assert case.broken is not None
+    return {"what": case.broken_word, "detail": case.broken.message, "hint": case.broken.hint or None}
+
+
+def _due(case: Case) -> Json:
+    m = case.found.message
+    return {"until_at": m.due, "by": case.stop.get("by"), **_sooner(f"dshctl wake {m.id}")}
+
+
+def _sooner(command: str) -> Json:
+    return {"label": "sooner", "hint": command}
+
+
+def _held(case: Case) -> Json:
+    by = case.stop.get("by") or {}
+    via = by.get("via") if by.get("kind") == "system" else None
+    crashed = case.found.message.on_crash == "hold" and not case.found.requeues
+    what = {"repair": "repair", "driver": "crash" if crashed else "failed"}.get(str(via), "asked")
+    return {"at": case.stop["at"], "by": by, "what": what, "hint": f"dshctl wake {case.found.message.id}"}
+
+
+def _parked(case: Case) -> Json:
+    parked = case.state.parked
+    assert parked is not None
+    return {
+        "at": parked.at, "by": parked.who, "what": parked.by, "detail": parked.what,
+        "hint": f"dshctl wake -s {case.state.name}", **_limit(case, parked.budget),
+    }  # fmt: skip
+
+
+def _limit(case: Case, budget: Mapping[str, Any] | None) -> Json:
+    if budget is None:
+        return {}
+    add = f"dshctl wake -s {case.state.name} --add {budgets.enough(budget)}"
+    return {"detail": budgets.limit(budget), "hint": add}
+
+
+def _turn(case: Case) -> Json:
+    turn = case.state.turn
+    assert turn is not None
+    return {"turn": turn.number, "at": turn.started_at, "doing": case.activity.doing,
+            "since_at": case.activity.since}  # fmt: skip
+
+
+def _behind(case: Case) -> Json:
+    return {**_turn(case), **_sooner(f"dshctl queue promote {case.found.message.id}")}
+
+
+def _provider(case: Case) -> Json:
+    return {**_turn(case), "until_at": case.activity.until}
+
+
+def _waits(case: Case) -> Json:
+    return {"hint": f"dshctl wake -s {case.state.name}"}
+
+
+_FACTS: Final[dict[str, Callable[[Case], Json]]] = {
+    "entered": _entered, "claimed": lambda case: {"turn": case.found.turn, "at": case.stop["at"]},
+    "ended": _ended, "broken": _broken,
+    "closed": lambda case: {"hint": f"dshctl reopen {case.state.name}"},
+    "due": _due, "held": _held, "parked": _parked, "stopping": lambda case: {}, "disk": _turn,
+    "provider": _provider, "aborting": _turn, "joins": _turn, "behind": _behind,
+    "resume": lambda case: {"turn": case.state.again},
+    "rides": lambda case: {},
+    "no-wake": _waits, "next": lambda case: {},
+}  # fmt: skip
+
+
+# --- which reason --------------------------------------------------------------------------------
+
+
+def _runs(case: Case) -> bool:
+    return case.state.turn is not None
+
+
+_TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
+    ("entered", lambda c: c.found.state in ("entered", "settled")),
+    ("claimed", lambda c: c.found.state == "claimed"),
+    ("ended", lambda c: c.found.ended),
+    ("broken", lambda c: c.broken is not None),
+    ("closed", lambda c: c.state.closed),
+    ("due", lambda c: c.found.queue == "held" and c.found.message.due is not None),
+    ("held", lambda c: c.found.queue == "held"),
+    ("parked", lambda c: c.state.is_parked(c.found.message.id)),
+    ("disk", lambda c: _runs(c) and c.activity.waits == "disk full"),
+    ("provider", lambda c: _runs(c) and c.activity.waits is not None),
+    ("aborting", lambda c: _runs(c) and c.state.turn is not None and c.state.turn.abort is not None),
+    ("joins", lambda c: _runs(c) and c.found.queue == "next-step"),
+    ("behind", _runs),
+    ("rides", lambda c: not c.state.runnable and c.found.queue == "next-step"),
+    ("no-wake", lambda c: not c.state.runnable),
+    ("stopping", lambda c: c.draining),
+    ("resume", lambda c: c.state.again is not None),
+    ("next", lambda c: True),
+)
