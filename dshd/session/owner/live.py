@@ -254,12 +254,16 @@ class Live:
     async def next_change(self) -> None:
         """Raises why the session is gone, if it was already: its last change may have been what was
         waited for."""
-        if self.gone:
-            raise self._why_gone()
+        self.refuse_if_gone()
         if self.ledger is None:
             await trio.sleep_forever()
         else:
             await self.ledger.changed.wait()
+
+    def refuse_if_gone(self) -> None:
+        """Raises why the session was let go of, if it was."""
+        if self.gone:
+            raise self._why_gone()
 
     def _why_gone(self) -> DshError:
         why = self._gone or Unavailable(f"session {self.name} was closed meanwhile; try again.")
@@ -271,8 +275,7 @@ class Live:
         """The ledger. Raises what broke the session, and `Unavailable` if it was let go of."""
         if self.broken is not None:
             raise self.broken.refusal()
-        if self.gone:
-            raise self._why_gone()
+        self.refuse_if_gone()
         if self.ledger is None:
             raise Internal(f"session {self.id} has no log")
         return self.ledger

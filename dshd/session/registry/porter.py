@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -18,6 +18,7 @@ import trio
 from dshd import wire
 from dshd.driver.port import Services
 from dshd.errors import Conflict, Damaged, DshError, NotFound
+from dshd.log.disk import explained
 from dshd.log.reader import read_header
 from dshd.log.store import Store
 from dshd.log.there import told
@@ -38,6 +39,7 @@ from dshd.session.registry.naming import Naming, fresh_id
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
+T = TypeVar("T")
 
 AT_ONCE: Final = 2  # copies that are made at the same time
 
@@ -73,11 +75,12 @@ class Porter:
             place, runs = await self._place(session, p.at)
             now, header = self._services.now(), session.state.header or {}
             files = environment.file(await self._hops.read(lambda: self._environments.read(session.id)))
-            made = await self._hops.read(
+            made = await self._read_of(
+                session,
                 lambda: transfer.fork(
                     disk, path, self._store.begin(id), id=id, point=place, files=files, now=now,
                     depth=int(header.get("depth") or 0),
-                )
+                ),
             )  # fmt: skip
 
             def last(rows: list[wire.SessionRow]) -> Scratch:
@@ -99,8 +102,20 @@ class Porter:
             turn = session.state.turn
             return newest(session.state), turn.number if turn is not None else None
         path, until = self._store.log_path(session.id), session.state.seq
-        point = await self._hops.read(lambda: transfer.point_of(self._store.disk, path, at, until))
+        point = await self._read_of(
+            session, lambda: transfer.point_of(self._store.disk, path, at, until)
+        )
         return point.found(session.state.name), None
+
+    async def _read_of(self, session: Session, work: Callable[[], T]) -> T:
+        """What reading a session's files gives. They may go while that is done: then who removed them was
+        first, and that is the answer."""
+        try:
+            with explained("read", self._store.log_path(session.id)):
+                return await self._hops.read(work)
+        except DshError:
+            session.refuse_if_gone()
+            raise
 
     # --- import
 

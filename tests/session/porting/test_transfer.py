@@ -200,6 +200,20 @@ async def test_a_session_is_forked_while_its_turn_runs_before_that_turn() -> Non
         await end(world, parent, sent)
 
 
+@pytest.mark.parametrize("at", [None, 3])
+async def test_a_fork_of_a_session_that_is_removed_meanwhile_says_that_it_is_gone(at: int | None) -> None:
+    world = World()
+    async with world.run():
+        parent = await world.session(name="api")
+        await talk(world, parent)
+        await world.registry.delete(parent.id, True, ME)
+        with pytest.raises(NotFound, match="api|" + parent.id) as refused:
+            await fork(world, parent, at=at)
+        assert "log.jsonl" not in refused.value.message
+        left = world.disk.listdir(world.store.sessions)
+        assert not [name for name in left if not name.startswith(".trash")]
+
+
 async def test_a_fork_of_a_turn_that_failed_can_retry_it() -> None:
     world = World()
     async with world.run():
