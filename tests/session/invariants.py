@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dshd.log.codec import Event
-from dshd.session.fold.state import fold
+from dshd.session.fold.folding import fold
 from dshd.session.owner.session import Session
 
 LIVING = {"pending", "held", "claimed", "entered"}

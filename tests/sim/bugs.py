@@ -22,7 +22,7 @@ from dshd.log.disk import LogFile
 from dshd.log.survey import Region
 from dshd.session.deciding import closing, queueing, sending
 from dshd.session.disk.ledger import Ledger
-from dshd.session.fold import inbox, state
+from dshd.session.fold import folding, inbox
 from dshd.session.fold.events import splice
 from dshd.session.fold.layer import Table
 from dshd.session.registry.loader import Loader
@@ -217,14 +217,14 @@ def cache_believed() -> Patches:
 
 def abort_without_parking() -> Patches:
     """The fold of an abort doesn't park."""
-    fold = state._FOLD["abort/requested"]
+    fold = folding.APPLIERS["abort/requested"]
 
     def unparked(s: Any, event: Any) -> None:
         parked = s.parked
         fold(s, event)
         s.parked = parked
 
-    yield mock.patch.dict(state._FOLD, {"abort/requested": unparked})
+    yield mock.patch.dict(folding.APPLIERS, {"abort/requested": unparked})
 
 
 BUGS: dict[str, Callable[[], Patches]] = {

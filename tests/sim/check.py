@@ -12,7 +12,7 @@ from dshd.driver.history import History
 from dshd.log.codec import BadLine, Event
 from dshd.log.memory import _File
 from dshd.model.request import ModelRequest, ToolSpec
-from dshd.session.fold import state as fold
+from dshd.session.fold import folding
 from dshd.session.fold.events import file_name
 from dshd.session.fold.layer import Rows, Table
 from dshd.session.fold.state import State
@@ -306,7 +306,7 @@ def _same_as_log(life: Life, id: str, held: dict[str, Any], events: list[Event])
     for event in events:
         if event.type == "request/sent":
             _same_request(life, again, history, event)
-        fold.apply(again, event)
+        folding.apply(again, event)
     for name, mine in held.items():
         if mine != _plain(getattr(again, name)):
             life.find(f"{id}: {name} in memory is not what the log says")

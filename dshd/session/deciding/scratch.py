@@ -16,7 +16,7 @@ import attrs
 from dshd.errors import Invalid
 from dshd.log import codec
 from dshd.log.codec import Event
-from dshd.session.fold import state as fold
+from dshd.session.fold import folding
 from dshd.session.fold.events import ON_SURFACE, is_soon
 from dshd.session.fold.state import State
 
@@ -54,7 +54,7 @@ class Scratch:
             synced=self._synced if not self.events and self._synced >= 0 else None,
         )
         event, line = _encoded(event)
-        fold.apply(self.state, event)
+        folding.apply(self.state, event)
         self.events.append(event)
         self.urgent = self.urgent or not is_soon(type)
         self.lines.append(line)

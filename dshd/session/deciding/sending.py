@@ -27,7 +27,7 @@ from dshd.session.deciding import agreeing, retrying
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import inbox
 from dshd.session.fold.events import Block, Message, Queue, block_bytes, splice
-from dshd.session.fold.state import Keyed, State, fingerprint, unparks
+from dshd.session.fold.state import Keyed, State, fingerprint
 from dshd.session.shown import views
 
 MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
@@ -125,7 +125,7 @@ def decide(s: Scratch, send: Send, max_pending: int, asked_at: int | None = None
     _check_limits(s.state, send, max_pending)
     place = _place(s.state, send, message, old)
     running = s.state.turn.number if s.state.turn else None
-    released = s.state.pending_outside_held if place.queue != "held" and unparks(s.state, message) else 0
+    released = s.state.pending_outside_held if place.queue != "held" and s.state.unparks(message) else 0
     if reopens:
         s.emit("session/reopened", {"by": dict(send.source)})
     _emit(s, send, _placed(message, send, place), place, old)
@@ -312,7 +312,7 @@ def _place(state: State, send: Send, message: Message, old: inbox.Claimed) -> Pl
     rest = _without(state.queues, old)
     dying = message.wake and state.turn is not None and state.turn.abort is not None
     joins = state.turn is not None and queue == "next-step"
-    if dying or send.interrupts or (unparks(state, message) and not joins):
+    if dying or send.interrupts or (state.unparks(message) and not joins):
         redirected = (dying and not send.interrupts) or queue != "next-turn"
         return Place("next-turn", inbox.behind_front(rest["next-turn"]), True, redirected)
     before = inbox.head(rest[queue]) if send.first else None

@@ -30,6 +30,7 @@ from typing import Any, Final
 import attrs
 
 from dshd import __version__
+from dshd.session.fold import folding
 from dshd.session.fold.layer import Line, Rows, Table
 from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
@@ -168,9 +169,9 @@ def fingerprint() -> str:
 
 
 def fold_modules() -> list[str]:
-    """The modules of the session room that the fold is made of: all that `state` imports, and this."""
+    """The modules of the session room that the fold is made of: all that `folding` imports, and this."""
     found = {__name__}
-    waiting = [State.__module__]
+    waiting = [folding.__name__]
     while waiting:
         name = waiting.pop()
         if name in found:

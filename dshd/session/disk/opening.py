@@ -27,9 +27,10 @@ from dshd.model.errors import ModelError
 from dshd.session.disk import checkpoint
 from dshd.session.disk.broken import Broken
 from dshd.session.disk.checkpoint import Kept, Unfit
-from dshd.session.fold import state as fold
+from dshd.session.fold import folding
 from dshd.session.fold.events import KNOWN_TYPES
-from dshd.session.fold.state import Nonsense, State
+from dshd.session.fold.folding import Nonsense
+from dshd.session.fold.state import State
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Folder:
         if self.nonsense is not None:
             return
         try:
-            fold.apply(self.state, event)
+            folding.apply(self.state, event)
         except Nonsense as error:
             self.nonsense = str(error)
             return

@@ -1,21 +1,19 @@
 """The fold's part of spending: what events add to a turn, a session and the last day, and who counts on.
 
 A turn that goes on from another takes over what that used and by how much it was raised, for its budgets;
-not for what it is said to have used itself. Called by `state` only, for events that it has looked at.
+not for what it is said to have used itself. Called by `applied` only, for events that it has looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dshd.log.codec import Event
 from dshd.session.fold import spending
+from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn, OpenTurn
 from dshd.session.fold.values import evolve
-
-if TYPE_CHECKING:
-    from dshd.session.fold.state import State
 
 
 def spend(state: State, turn: OpenTurn, event: Event) -> OpenTurn:

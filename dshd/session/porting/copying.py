@@ -31,11 +31,11 @@ import attrs
 from dshd.errors import Conflict, Damaged, NotFound
 from dshd.log.codec import Event
 from dshd.log.vocabulary import GAP
+from dshd.session.fold import folding, surface
 from dshd.session.fold import gap as gaps
-from dshd.session.fold import state as fold
-from dshd.session.fold import surface
+from dshd.session.fold.folding import Nonsense
 from dshd.session.fold.layer import Rows
-from dshd.session.fold.state import Nonsense, State
+from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
 
 Json = dict[str, Any]
@@ -123,7 +123,7 @@ class Point:
     def take(self, event: Event) -> None:
         if self._after is not None or self._is_there:
             return
-        fold.apply(self._state, event)
+        folding.apply(self._state, event)
         if self._state.turn is not None:
             self._inside = self._state.turn.number if event.seq == self.at else self._inside
             return
@@ -185,7 +185,7 @@ class Fork:
         self._rename: Rename = lambda id: id
 
     def begin(self) -> Event:
-        fold.apply(self.state, self._header)
+        folding.apply(self.state, self._header)
         self._rename = _renaming(str(self._header.data["parent"]), self.state.id)
         return self._header
 
@@ -212,11 +212,11 @@ class Fork:
 
     def _applied(self, ours: Event) -> bool:
         if not self._gap:
-            fold.apply(self.state, ours)
+            folding.apply(self.state, ours)
             return True
         tried = self.state.layer()  # what raises in the middle must leave nothing behind
         try:
-            fold.apply(tried, ours)
+            folding.apply(tried, ours)
         except Nonsense:
             return False
         self.state = tried.merged_into(self.state)

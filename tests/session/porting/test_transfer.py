@@ -16,7 +16,8 @@ from dshd.errors import Conflict, Damaged, DshError, Invalid, NotFound, Unsuppor
 from dshd.log.codec import Event, encode
 from dshd.log.memory import MemoryDisk
 from dshd.model.errors import ModelError
-from dshd.session.fold.state import _parts, fold
+from dshd.session.fold.folding import fold
+from dshd.session.fold.state import _parts
 from dshd.session.owner.session import Session
 from dshd.session.porting import tar
 from tests.session.invariants import check_log, check_memory

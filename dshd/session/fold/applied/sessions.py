@@ -1,0 +1,95 @@
+"""Events that concern the session as a whole: its settings, its life, what it sends along, repairs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dshd.log.codec import Event
+from dshd.session.fold import gap as gaps
+from dshd.session.fold.applied.shared import Appliers
+from dshd.session.fold.state import Parked, State
+
+_NOT_SETTINGS: Final = ("version", "id", "created", "parent", "seed", "origin", "depth")
+
+
+def _header(state: State, event: Event) -> None:
+    state.header = event.data
+    state.settings = {k: v for k, v in event.data.items() if k not in _NOT_SETTINGS}
+
+
+def _changed(state: State, event: Event) -> None:
+    new = event.data["set"]
+    state.settings = {**state.settings, **new}
+    state.raised = {name: by for name, by in state.raised.items() if name not in new}
+
+
+def _closed(state: State, event: Event) -> None:
+    """Nothing goes on behind it, not even when it is opened again: what had ended so far has ended so."""
+    state.closed = True
+    state.resume = state.retry = state.adding = None
+
+
+def _reopened(state: State, event: Event) -> None:
+    state.closed = False
+
+
+def _opened(state: State, event: Event) -> None:
+    if state.repaired:
+        state.repaired, state.doubted = False, ()
+
+
+def _forked(state: State, event: Event) -> None:
+    """Behind what was copied: it is history here, and owes, costs and holds back nothing."""
+    if state.turn is not None or state.pending:
+        raise KeyError("a fork that is neither idle nor empty")
+    state.title, state.crashes = event.data["title"], 0
+    state.spent, state.lately, state.raised = {}, {}, {}
+    state.parked = state.resume = state.retry = state.adding = None
+
+
+def _imported(state: State, event: Event) -> None:
+    """Nothing that was on its way elsewhere goes on here before somebody says so."""
+    if state.turn is not None:
+        raise KeyError(f"turn {state.turn.number} is still open")
+    state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
+    state.lately = {}  # of another day, or place
+    state.resume = state.retry = state.adding = None
+    state.woken, state.crashes = False, 0
+
+
+def _request_header(state: State, event: Event) -> None:
+    state.request_header = event.data
+
+
+def _request_context(state: State, event: Event) -> None:
+    state.request_context = event.data
+
+
+def _todo(state: State, event: Event) -> None:
+    state.todo = tuple(event.data["items"])
+
+
+def _gap(state: State, event: Event) -> None:
+    """A repaired log: from here on, what refers into the gap is made to fit, or ignored."""
+    state.gap, state.retry, state.adding = True, None, None
+    state.doubted = (*state.doubted, *gaps.doubted(state))
+
+
+def _repaired(state: State, event: Event) -> None:
+    state.repaired = True
+
+
+TABLE: Final[Appliers] = {
+    "session/header": _header,
+    "session/changed": _changed,
+    "session/closed": _closed,
+    "session/reopened": _reopened,
+    "session/opened": _opened,
+    "session/forked": _forked,
+    "session/imported": _imported,
+    "request/header": _request_header,
+    "request/context": _request_context,
+    "todo/write": _todo,
+    "log/gap": _gap,
+    "log/repaired": _repaired,
+}

@@ -1,0 +1,12 @@
+"""The tables of the fold: each event is in one of them."""
+
+from __future__ import annotations
+
+from dshd.session.fold.applied import messages, sessions, steps, turns
+from dshd.session.fold.events import KNOWN_TYPES
+from dshd.session.fold.folding import APPLIERS
+
+
+def test_no_event_is_in_two_tables_and_each_is_of_the_vocabulary() -> None:
+    assert len(APPLIERS) == sum(len(module.TABLE) for module in (sessions, messages, turns, steps))
+    assert APPLIERS.keys() <= KNOWN_TYPES
