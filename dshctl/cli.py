@@ -65,6 +65,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "key": Entry("key", "keep a provider's key"),
     "config": Entry("config", "check or show the configuration"),
     "paths": Entry("paths", "where everything is"),
+    "doctor": Entry("doctor", "is all well? what to type if not"),
     "fsck": Entry("fsck", "check the logs; --repair one"),
     "daemon": Entry("daemon", "start, stop, restart, reload the daemon"),
     "ping": Entry("ping", "is a daemon there?"),

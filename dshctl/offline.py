@@ -302,3 +302,26 @@ def _report(id: str, name: str, problem: errors.DshError | None, *, events: int,
         "requests": None,
         "exit": 7 if problem else 0,
     }
+
+
+def examined(cli: Cli) -> list[Json]:
+    """What `daemon.doctor` would say, without a daemon: of what one that is started now would find."""
+    from dshctl import spooling
+    from dshd.doctor import checks, looking
+    from dshd.tools.sandbox import detect_here
+    from dshd.vet import vet
+
+    found = files(cli)
+    places = found.places
+    spool = {**spooling.waiting(places.state)._asdict(), "dir": os.path.join(places.state, "spool")}
+    facts = looking.gather(
+        places,
+        home=os.environ.get("HOME", ""),
+        environ=os.environ,
+        running=None,
+        reading=lambda: vet(places, os.environ),
+        sandbox=detect_here(),
+        sessions=[found.whole_view(id) for id in found.ids()],
+        spool=spool,
+    )
+    return [check.to_json() for check in checks.examine(facts)]

@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents allow approvals attach compact completion deny doctor jobs
+    acp agents allow approvals attach compact completion deny jobs
     prompt remember rpc schedule setup tools usage
     """.split()  # noqa: SIM905 - a list to be read
 )

@@ -3,7 +3,7 @@
 The rooms, in the order in which a message meets them:
 
 - `daemon`: the life of the process (`__main__` before it; `settings`, `vet`: the config as it holds now, and
-  as a start would take it; `logs`, `systemd`: what the process says, and to whom);
+  as a start would take it; `doctor`: is all well; `logs`, `systemd`: what the process says, and to whom);
 - `control`: from a socket to a request, and back to whoever follows; `spool`: what was said to none;
 - `session`: the log folded to a state, decisions in batches, receipts;
 - `driver`: turns and steps: phases, gates, ends;

@@ -30,8 +30,9 @@ from dshd.paths import Places, looks_secret
 from dshd.plugins.loader import load_plugins
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner
-from dshd.systemd import Manager
+from dshd.systemd import Manager, look_what_ends_it
 from dshd.tools.builtin import builtin_tools
+from dshd.tools.sandbox import Found
 from dshd.tools.tool import Rule
 from dshd.wire import PROTOCOL
 
@@ -182,6 +183,33 @@ class Daemon:
 
     def stop(self) -> None:
         self.stop_asked.set()
+
+    def examined(self, sandbox: Found, sessions: Sequence[Json], spool: Json) -> list[Json]:
+        """What is well and what isn't. Blocks."""
+        from dshd.doctor import checks, looking  # rarely wanted
+        from dshd.doctor.facts import Running
+
+        manager = self._setup.manager
+        running = Running(
+            version=__version__,
+            pid=os.getpid(),
+            supervisor="systemd" if manager.there else self._setup.started_by,
+            ends=look_what_ends_it(manager),
+            behind=False,
+        )
+        facts = looking.gather(
+            self.places,
+            home=self._setup.environ.get("HOME", ""),
+            environ=self.environ,
+            running=running,
+            reading=lambda: (configuration.load(self.places), self.models),
+            sandbox=sandbox,
+            sessions=sessions,
+            spool=spool,
+        )
+        if facts.config is not None and facts.config != self.config:
+            facts = attrs.evolve(facts, config=self.config, running=attrs.evolve(running, behind=True))
+        return [check.to_json() for check in checks.examine(facts)]
 
     # ---------------------------------------------------------------- what sessions need
 

@@ -6,7 +6,7 @@ A handler (`handlers`) gets a `Call` and gives what is answered. What it may ask
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -23,6 +23,7 @@ from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
 from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
+from dshd.tools.sandbox import Found
 
 Json = dict[str, Any]
 P = TypeVar("P", bound=wire.Params)
@@ -67,6 +68,9 @@ class Process(Protocol):
     def status(self) -> Json: ...
 
     async def reload(self) -> Json: ...
+
+    def examined(self, sandbox: Found, sessions: Sequence[Json], spool: Json) -> list[Json]:
+        """What is well and what isn't, a line each. Blocks."""
 
     def stop(self) -> None: ...
 

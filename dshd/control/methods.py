@@ -54,6 +54,7 @@ _TABLE: Final = (
     Method(wire.StatusParams, daemon.status, process=True),
     Method(wire.ReloadParams, daemon.reload, writes=True, agent="no", process=True),
     Method(wire.StopParams, daemon.stop, writes=True, agent="no", process=True),
+    Method(wire.DoctorParams, daemon.doctor, waits=True),
     Method(wire.ModelListParams, daemon.models),
     Method(wire.CreateParams, sessions.create, writes=True, agent="no"),
     Method(wire.ListParams, sessions.ls),

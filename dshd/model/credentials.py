@@ -65,6 +65,13 @@ class Credentials:
             hint=f"dshctl key {self.route}",
         )
 
+    def where(self) -> str | None:
+        """Where the key of a call would come from, for people; None if there is none. Blocking."""
+        if self.command is not None:
+            return "a command"
+        sources = ((self.file, self._from_file), (self.env_name, self._from_env), ("keys/", self._from_store))
+        return next((str(name) for name, read in sources if read().strip()), None)
+
     def _read_quietly(self) -> str:
         for text in (self._from_file(), self._from_env(), self._from_store()):
             if text.strip():

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -65,19 +66,49 @@ ISOLATION = ("--unshare-pid", "--die-with-parent", "--new-session")
 
 async def detect(spawner: Spawner) -> Found:
     """Try it for real: a bwrap that is installed may still be refused (AppArmor, containers)."""
-    path = shutil.which("bwrap", path=f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin")
+    path = _bwrap()
     if path is None:
-        return without_bubblewrap("bubblewrap is not installed")
-    base = [word for words in BASE.values() for word in words]
-    trial = [path, *base, *ISOLATION, "--unshare-net", *capabilities(), "--", "/bin/sh", "-c", ":"]
+        return without_bubblewrap(NOT_THERE)
     try:
-        done = await spawner.run(trial, cwd="/", env={"PATH": os.defpath}, timeout=10, head=500, tail=0)
+        done = await spawner.run(_trial(path), cwd="/", env=TRIAL_ENV, timeout=10, head=500, tail=0)
     except SpawnFailed as error:
         return without_bubblewrap(str(error))
-    if done.returncode == 0:
+    return _judged(path, done.returncode, done.head)
+
+
+def detect_here() -> Found:
+    """The same from a process that has no spawner. Blocks."""
+    path = _bwrap()
+    if path is None:
+        return without_bubblewrap(NOT_THERE)
+    try:
+        done = subprocess.run(
+            _trial(path), cwd="/", env=TRIAL_ENV, timeout=10, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return without_bubblewrap(str(error))
+    return _judged(path, done.returncode, done.stdout[:500])
+
+
+NOT_THERE: Final = "bubblewrap is not installed"
+TRIAL_ENV: Final = {"PATH": os.defpath}
+
+
+def _bwrap() -> str | None:
+    return shutil.which("bwrap", path=f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin")
+
+
+def _trial(path: str) -> list[str]:
+    base = [word for words in BASE.values() for word in words]
+    return [path, *base, *ISOLATION, "--unshare-net", *capabilities(), "--", "/bin/sh", "-c", ":"]
+
+
+def _judged(path: str, returncode: int | None, said: bytes) -> Found:
+    if returncode == 0:
         return attrs.evolve(without_bubblewrap(""), bwrap=path)
-    said = " ".join(done.head.decode(errors="replace").split())
-    return without_bubblewrap(said or "bubblewrap failed")
+    words = " ".join(said.decode(errors="replace").split())
+    return without_bubblewrap(words or "bubblewrap failed")
 
 
 def without_bubblewrap(why: str) -> Found:

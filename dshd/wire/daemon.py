@@ -32,5 +32,9 @@ class StopParams(Params, method="daemon.stop"):
     pass
 
 
+class DoctorParams(Params, method="daemon.doctor"):
+    pass
+
+
 class ModelListParams(Params, method="model.list"):
     pass

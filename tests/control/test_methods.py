@@ -36,7 +36,7 @@ def test_every_method_that_can_be_asked_is_in_the_table_once() -> None:
 READERS = {
     "daemon.hello", "daemon.status", "model.list", "session.list", "session.show", "session.wait",
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
-    "log.read", "log.follow", "log.unfollow", "session.export",
+    "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
 }  # fmt: skip
 
 

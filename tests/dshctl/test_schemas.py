@@ -94,7 +94,9 @@ WHY: Json = {
     "until_at": None, "expires_at": None, "by": None, "what": None, "detail": None, "turn": None,
     "outcome": None, "doing": None, "since_at": None, "ahead": 0,
 }  # fmt: skip
+CHECK: Json = {"type": "check", "check": "sandbox", "level": "warn", "what": "x", "fix": "man dshd, SANDBOX"}
 ANSWERS: Json = {
+    "daemon.doctor": {"type": "doctor", "checks": [CHECK]},
     "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c", "warnings": []},
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT,
@@ -137,7 +139,7 @@ EVERY = [
     ("queue undo", ["undone"]), ("steer --dry-run x", ["would"]),
     ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
-    ("models", ["model"]),
+    ("models", ["model"]), ("doctor", ["check", "check"]),
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
     ("wake --all", ["woken", "woken"]), ("key deepseek", ["key"]),
     ("daemon status", ["daemon"]), ("daemon reload", ["reloaded"]), ("daemon start", ["daemon"]),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dshd.control.calls import Answer, Call, Handler, Json
 from dshd.log.writer import hop
 from dshd.session.deciding import budget
+from dshd.tools.sandbox import detect
 
 
 def greeting(methods: Callable[[], Iterable[str]]) -> Handler:
@@ -57,6 +58,17 @@ async def reload(call: Call) -> Json:
 async def stop(call: Call) -> Answer:
     running = sum(one["state"] == "running" for one in await call.registry.views(False))
     return Answer({"type": "stopping", "exit": 0, "running": running}, call.room.process.stop)
+
+
+async def doctor(call: Call) -> Json:
+    """What is well here and what isn't. A sandbox is tried once, nothing is asked of model servers."""
+    sessions = await call.registry.views(True)
+    spool, services = call.room.spool, call.registry.services
+    spooled = await hop(spool.disk, spool.counts)
+    found = await detect(services.spawner)
+    said = {**spooled._asdict(), "dir": str(spool.path)}
+    checks = await hop(spool.disk, lambda: call.room.process.examined(found, sessions, said))
+    return {"type": "doctor", "checks": checks}
 
 
 async def models(call: Call) -> Json:
