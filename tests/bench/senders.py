@@ -45,8 +45,8 @@ def main(path: str, clients: int, seconds: float, sessions: list[str]) -> dict[s
     started = time.perf_counter()
     while (passed := time.perf_counter() - started) < seconds:
         for key, _ in selector.select(1):
+            assert isinstance(key.fileobj, socket.socket)
             client = key.fileobj
-            assert isinstance(client, socket.socket)
             answer = client.recv(65536)
             if not answer.endswith(b"\n"):
                 continue

@@ -200,7 +200,7 @@ async def test_pipelined_sends_are_ordered_as_they_came() -> None:
             request(i, "session.send", session="api", verb="inject", text=f"text {i}") for i in range(1, 51)
         ]
         await client.send(b"".join(sends))
-        receipts = {}
+        receipts: dict[int, str] = {}
         while len(receipts) < 50:
             answer = await client.line()
             receipts[answer["id"]] = answer["result"]["message"]

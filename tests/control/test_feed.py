@@ -156,7 +156,7 @@ async def test_events_that_come_while_history_is_read_are_neither_lost_nor_doubl
             log.add(3)
         await trio.lowlevel.checkpoint()
 
-    log.disk.pause = pause  # type: ignore[method-assign]
+    log.disk.pause = pause
     async with log.running() as nursery:
         sink = await follow(log, nursery)
         await trio.testing.wait_all_tasks_blocked(0.02)

@@ -432,10 +432,11 @@ def raises(proposal: PreStep) -> PreStep:
     raise LookupError("no such thing")
 
 
+NO_MESSAGES: Any = ("x",)
 BROKEN: dict[str, Callable[[PreStep], Any]] = {
     "raises": raises,
     "answers nothing": lambda p: None,
-    "passes something that is no message": lambda p: attrs.evolve(p, messages=("x",)),
+    "passes something that is no message": lambda p: attrs.evolve(p, messages=NO_MESSAGES),
     "passes a message without content": lambda p: attrs.evolve(p, messages=({"id": p.messages[0]["id"]},)),
     "passes a message with nothing in it": lambda p: attrs.evolve(p, messages=({"content": []},)),
     "passes what is no JSON": lambda p: attrs.evolve(

@@ -54,8 +54,8 @@ class Fake:
         self.path = path
         self.answers: dict[str, Any] = answers or {}
         self.hello = {"protocol": 1, "version": _version(), "pid": 4121, **(hello or {})}
-        self.during: dict[str, Callable[[Peer, Json], None]] = {}
-        self.behind: dict[str, Callable[[Peer, Json], None]] = {}
+        self.during: dict[str, Callable[[Peer, Json], object]] = {}
+        self.behind: dict[str, Callable[[Peer, Json], object]] = {}
         self.asked: list[tuple[str, Json]] = []
         self.connections = 0
         self._threads: list[threading.Thread] = []

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -171,14 +173,15 @@ def test_every_send_imports_nothing_heavy(dshctl: Dshctl, fake: Fake) -> None:
 
 
 def test_every_error_has_the_code_of_its_class() -> None:
-    kinds = [errors.DshError, *_subclasses(errors.DshError)]
+    kinds: list[type[errors.DshError]] = [errors.DshError, *_subclasses(errors.DshError)]
     for kind in kinds:
         if kind.__module__ == "dshd.errors":
             assert exits.of_code(kind.code) == kind.exit_status, kind
 
 
-def _subclasses(kind: type) -> list[type[errors.DshError]]:
-    return [found for below in kind.__subclasses__() for found in (below, *_subclasses(below))]
+def _subclasses(kind: type[errors.DshError]) -> list[type[errors.DshError]]:
+    below: list[type[errors.DshError]] = type.__subclasses__(kind)
+    return [found for one in below for found in (one, *_subclasses(one))]
 
 
 @pytest.mark.parametrize(
@@ -264,8 +267,8 @@ def test_a_mistake_of_ours_is_one_sentence_and_with_v_a_traceback(
 
     codes: list[int] = []
     monkeypatch.setattr(cli, "run", broken)
-    monkeypatch.setattr(cli.os, "_exit", codes.append)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     for args in (["ping"], ["ping", "-v"]):
         monkeypatch.setattr(sys, "argv", ["dshctl", *args])
         with monkeypatch.context() as streams:

@@ -66,7 +66,7 @@ def test_follow_shows_what_happens_on_stderr(dshctl: Dshctl, fake: Fake) -> None
     fake.answers |= {"session.send": RECEIPT, "session.wait": WAITED, "log.follow": FOLLOWING}
     told = threading.Event()
     fake.during["log.follow"] = telling(*TURN, done=told.set)
-    fake.during["session.wait"] = lambda *_: told.wait(5) and None
+    fake.during["session.wait"] = lambda *_: told.wait(5)
     ran = dshctl("steer", "--follow", "x")
     assert ran.out == "All 214 tests pass.\n"
     assert [line.split() for line in ran.err.splitlines()] == [["$", "make", "exit", "0,", "2", "s"]]
@@ -80,7 +80,7 @@ def test_once_the_turns_end_was_shown_nothing_is_waited_for(
     fake.answers |= {"session.send": RECEIPT, "session.wait": WAITED, "log.follow": FOLLOWING}
     told = threading.Event()
     fake.during["log.follow"] = telling(*TURN, done=told.set)
-    fake.during["session.wait"] = lambda *_: told.wait(5) and None
+    fake.during["session.wait"] = lambda *_: told.wait(5)
     began = time.monotonic()
     assert "make" in dshctl("steer", "--follow", "x").err
     assert time.monotonic() - began < 15
@@ -111,7 +111,7 @@ def test_run_gives_the_answer_alone_on_stdout_and_says_which_model_and_how_to_go
     header = event(0, "session/header", model="fast", model_why="config")
     told = threading.Event()
     fake.during["log.follow"] = telling(header, *TURN, done=told.set)
-    fake.during["session.wait"] = lambda *_: told.wait(5) and None
+    fake.during["session.wait"] = lambda *_: told.wait(5)
     ran = dshctl("run", "x")
     assert ran.out == "All 214 tests pass.\n"
     lines = ran.err.splitlines()

@@ -777,8 +777,6 @@ def test_a_removal_asks_on_a_terminal(dshctl: Dshctl, fake: Fake, monkeypatch: p
     import io
     import sys
 
-    from dshctl.commands import rm
-
     class Typed(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -786,7 +784,7 @@ def test_a_removal_asks_on_a_terminal(dshctl: Dshctl, fake: Fake, monkeypatch: p
     fake.answers["session.show"] = SESSION
     fake.answers["session.delete"] = {"type": "removed", "exit": 0, "session": "s4h8w2c1", "name": "api"}
     for typed, code in (("n\n", 1), ("\n", 1), ("y\n", 0)):
-        monkeypatch.setattr(rm.sys, "stdin", Typed(typed))
-        monkeypatch.setattr("tests.dshctl.conftest._stdin", lambda _: rm.sys.stdin)
+        monkeypatch.setattr(sys, "stdin", Typed(typed))
+        monkeypatch.setattr("tests.dshctl.conftest._stdin", lambda _: sys.stdin)
         assert dshctl("rm", "api", tty=True).code == code
     assert sys.stdin is not None

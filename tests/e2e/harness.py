@@ -203,6 +203,10 @@ def alive(pid: int) -> bool:
         return False
 
 
+def not_running(needle: str) -> bool:
+    return not running(needle)
+
+
 def running(needle: str) -> list[int]:
     """The processes whose command line holds ``needle`` as one of its words, zombies excluded."""
     found = []

@@ -9,12 +9,13 @@ import signal
 import stat
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, alive, eventually, running, texts
+from tests.e2e.harness import PROGRAMS, TIMEOUT, Home, alive, eventually, not_running, running, texts
 from tests.e2e.model import Model, bash, script
 
 Daemon = subprocess.Popen[bytes]
@@ -131,14 +132,14 @@ def test_nothing_that_a_tool_left_outlives_its_call_or_the_daemon(home: Home, mo
     )
     home.ok("run", script(bash(leave), {"text": "done"}), timeout=20)
     for needle in ("4711.3", "4711.4", "4711.5"):
-        eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
+        eventually(partial(not_running, needle), timeout=5, what=needle)
     home.ok("followup", script(bash(f"{leave}; sleep 4711.6")))
     eventually(lambda: running("4711.6"))
     family = home.processes()
     assert len(family) > 4
     end(daemon, signal.SIGKILL)
     for needle in ("4711.3", "4711.4", "4711.5", "4711.6"):
-        eventually(lambda needle=needle: not running(needle), timeout=5, what=needle)
+        eventually(partial(not_running, needle), timeout=5, what=needle)
     eventually(lambda: not any(map(alive, family)), timeout=5, what="none of the daemon's is left")
 
 

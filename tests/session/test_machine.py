@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         only=st.sampled_from([None, None, None, None, "idle", "empty", "turn", "other turn"]),
     )
     def send(
-        self, verb: str, wake: bool | None, person: bool, first: bool, key: str | None, text: str,
+        self, verb: wire.Verb, wake: bool | None, person: bool, first: bool, key: str | None, text: str,
         only: str | None,
     ) -> None:  # fmt: skip
         model = self.model

@@ -120,6 +120,7 @@ def all_firm(life: Life, id: str) -> bool:
 def told_again(life: Life, id: str, events: list[Event], lines: list[bytes]) -> Oracle | None:
     """The oracle at the end of a log. What it has followed in this life already it goes on from."""
     since = life.found.get(id, 0)
+    oracle: Oracle
     oracle, followed = life.oracles.pop(id, (Oracle(since), []))
     if oracle.since != since or lines[: len(followed)] != followed:
         oracle, followed = Oracle(since), []

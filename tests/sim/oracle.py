@@ -220,7 +220,7 @@ class Oracle:
     def came(self, queue: str, m: Any, cause: str, before: Any, data: Any) -> None:
         id = m["id"]
         known = id in self.messages
-        old = self.messages.get(id)
+        old: Any = self.messages.get(id)
         self.messages[id], self.put[id] = m, self.at.seq
         self.texts[text_of(m)] = id
         self.attached.update(attachments_of(m))

@@ -86,7 +86,9 @@ def shrink(plan: Plan, seconds: float = 60.0) -> Plan:
 def _smaller(plan: Plan) -> Iterator[Plan]:
     for name in ("actions", "answers", "verdicts"):
         items = getattr(plan, name)
-        yield from (attrs.evolve(plan, **{name: rest}) for rest in _without_some(items))
+        for rest in _without_some(items):
+            changed: dict[str, Any] = {name: rest}
+            yield attrs.evolve(plan, **changed)
     for branch in plan.branches:
         for rest in _without_some(branch.actions):
             yield attrs.evolve(plan, branches=(attrs.evolve(branch, actions=rest),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -24,7 +25,9 @@ def act(kind: str, pause: float = -1, **args: object) -> Action:
     return Action(kind, pause, args)
 
 
-SEND = {"verb": "followup", "no_wake": False, "first": False, "key": None, "as_": None, "only": None}
+SEND: Final[dict[str, Any]] = {
+    "verb": "followup", "no_wake": False, "first": False, "key": None, "as_": None, "only": None,
+}  # fmt: skip
 CREATE = act("create", text=False, key=None, run=False)
 
 PLANS = {

@@ -13,8 +13,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dshd.tools import containment, text, threads
 from dshd.tools import files as files_module
+from dshd.tools import text, threads
 from dshd.tools.files import edited
 from dshd.tools.tool import ToolContext, ToolFailure
 from tests.tools.doubles import context, execute
@@ -189,7 +189,7 @@ async def test_a_file_without_permission_says_so_with_its_path(
 
     (ctx.dir / "a").write_text("x")
     with monkeypatch.context() as patch:
-        patch.setattr(containment.os, "open", refuses)
+        patch.setattr(os, "open", refuses)
         output = await execute(ctx, "read", path="a")
     assert output.text == f"permission denied on {ctx.dir}/a"
     assert output.error == "EACCES"
@@ -239,7 +239,7 @@ async def test_writing_through_a_link_keeps_the_link(ctx: ToolContext) -> None:
 
 async def test_a_short_write_is_continued(ctx: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    monkeypatch.setattr(files_module.os, "write", lambda fd, data: write(fd, data[:3]))
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
     await execute(ctx, "write", path="a", content="0123456789")
     monkeypatch.undo()
     assert (ctx.dir / "a").read_text() == "0123456789"
@@ -254,7 +254,7 @@ async def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 
     (ctx.dir / "a").write_text("old")
     with monkeypatch.context() as patch:
-        patch.setattr(files_module.os, step, fails)
+        patch.setattr(os, step, fails)
         output = await execute(ctx, "write", path="a", content="new")
     assert output.error == "ENOSPC"
     assert "is as it was" in output.text
@@ -392,7 +392,7 @@ async def test_a_write_ends_before_an_abort_does_so_nothing_is_changed_after_it(
         rename(*args, **kwargs)
 
     with monkeypatch.context() as patch, trio.fail_after(5), trio.CancelScope() as abort:
-        patch.setattr(files_module.os, "rename", slowly)
+        patch.setattr(os, "rename", slowly)
         abort.deadline = trio.current_time() + 0.1
         await execute(ctx, "write", path="a", content="x")
     assert (ctx.dir / "a").read_text() == "x"
@@ -420,7 +420,11 @@ async def test_sessions_in_different_directories_do_not_mix_up_relative_paths(tm
     for name in ("one", "two"):
         (tmp_path / name / "work").mkdir(parents=True)
         contexts.append(context(tmp_path / name / "work", session=name))
+
+    async def say_who(ctx: ToolContext) -> None:
+        await execute(ctx, "write", path="who", content=ctx.session)
+
     async with trio.open_nursery() as nursery:
         for ctx in contexts * 5:
-            nursery.start_soon(lambda ctx=ctx: execute(ctx, "write", path="who", content=ctx.session))
+            nursery.start_soon(say_who, ctx)
     assert [(ctx.dir / "who").read_text() for ctx in contexts] == ["one", "two"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -300,7 +300,7 @@ async def test_a_key_gives_the_first_receipt_again_in_its_present_state_for_ever
         assert session.state.last_turn == 2
 
 
-KEY_OF = {"text": "text", "key": "k", "verb": "followup", "tag": "t"}
+KEY_OF: Final[dict[str, Any]] = {"text": "text", "key": "k", "verb": "followup", "tag": "t"}
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ async def test_a_waiter_gets_the_outcome_and_its_exit_code(what: str) -> None:
         sent = await followup(session, "work")
         result = await settled(session, sent["message"])
         assert (result["type"], result["outcome"], result["exit"]) == ("result", outcome, code)
-        again = await session.wait_message(sent["message"])
-        assert {**again, "waited_ms": 0} == {**result, "waited_ms": 0}
+        repeated = await session.wait_message(sent["message"])
+        assert {**repeated, "waited_ms": 0} == {**result, "waited_ms": 0}
         after = world.crash()
     async with after.run():
         again = await after.again(session)

@@ -254,7 +254,7 @@ async def test_a_session_that_cannot_be_opened_does_not_keep_the_others() -> Non
         await until(good, lambda: good.state.turn)
         after = world.crash()
     path = after.store.log_path(bad.id)
-    after.disk.write_synced(path, b"no log at all\n")  # type: ignore[attr-defined]
+    after.disk.write_synced(path, b"no log at all\n")
     after.gate.opened.set()
     async with after.run():
         again = await after.again(good)
