@@ -234,7 +234,7 @@ class Daemon:
             outside=RealOutside(Path(self.places.config_dir)),
             tool_rules=self.rules,
             hooks=hooks,
-            attention=Attention(Notify(spawner, lambda: self.config, hooks.place)),
+            attention=Attention(Notify(lambda: self.config, hooks)),
         )
 
     def _hooks(self, spawner: Spawner, store: Store) -> Hooks:

@@ -83,7 +83,6 @@ AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
     ("sessions", "ask"): ("deny",),
     ("tools", "fetch"): (),
     ("approval",): (),
-    ("hooks",): (),
     ("mcp",): (),
 }
 

@@ -2,8 +2,8 @@
 
 `driver` opens turns while there is something to do, and ends each of them; `phases` is its table. A
 turn's way: `opening` (`turn/start` and the claim), `turn` (round and round until nothing is owed),
-`prestep` (the four gates, with `waterfall`, the plugins' chains), `request` and `history` (what the model
-gets), `step` (the answer and its tool calls), `chunks` (what streams, written down).
+`prestep` (the four gates, with `gates`, who is asked, and `waterfall`, how), `request` and `history` (what
+the model gets), `step` (the answer and its tool calls), `chunks` (what streams, written down).
 
 `run` is what a turn carries, and may be lost in a crash; `port` is all that the driver knows of the session
 that owns it and of the daemon.

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from dshd.driver import gates
 from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
@@ -48,19 +49,23 @@ async def enter(run: Run) -> Prepared | None:
     if run.step == 0:
         run.git = await run.services.outside.git(Path(_dir(run.state)))
     proposal = PreStep(run.state.id, run.turn, run.step + 1, tuple(m.to_json() for m in run.claimed))
-    verdict = await run_chain(run.services.plugins, proposal)
+    verdict = await run_chain(gates.of(run, "pre_step", step=run.step + 1), proposal)
     if not _opens(run, verdict):
         await run.owner.record(lambda s: _refuse(s, verdict))
         run.blocked = bool(verdict.rejected)
         return None
     if verdict.deferred:
         verdict = attrs.evolve(verdict, messages=())
+    run.begins_with = tuple(await gates.started(run))
+    if run.halted is not None:
+        run.blocked = True
+        return None
     return await _when_room(run, lambda s: _open_step(s, run, verdict))
 
 
 def straight_on(s: Scratch, run: Run, claimed: Sequence[Message]) -> Prepared | None:
     """Open the step that follows, with what it claimed; None if it has to pass the gates by itself."""
-    if run.services.plugins or run.work.stop_at_boundary:
+    if gates.stand_before_a_step(run) or run.work.stop_at_boundary:
         return None
     return _open_step(s, run, Verdict(tuple(m.to_json() for m in claimed)))
 
@@ -140,15 +145,20 @@ def _open_step(s: Scratch, run: Run, verdict: Verdict) -> Prepared | None:
 def _extra(s: Scratch, run: Run) -> list[dict[str, Any]]:
     """Messages that we add, without ids yet: notices, then the runtime context, last of all."""
     notices = [_system_message(text, "notice") for text in run.notices]
+    notices += [_message(text, source) for source, text in run.begins_with]
     snapshot = _snapshot(run, s.state, s.now)
     return notices + ([_system_message(snapshot, "context")] if snapshot else [])
 
 
 def _system_message(text: str, via: str) -> dict[str, Any]:
+    return _message(text, {"kind": "system", "via": via})
+
+
+def _message(text: str, source: Json) -> dict[str, Any]:
     return {
         "role": "user",
         "content": [text_block(text)],
-        "source": {"kind": "system", "via": via},
+        "source": dict(source),
         "wake": False,
         "verb": "inject",
     }

@@ -31,7 +31,9 @@ class Run:
     ``finished``: outputs of calls whose results may not be on disk yet, by call id. ``owed``: usage of
     attempts that failed, which no event tells yet.
     ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
-    refused the step that was to open.
+    refused the step that was to open. ``injects``: (source, text) of what goes to the model after the batch
+    of calls; ``said``: of it what gates said of a call, by call id. ``halted``: why a gate wants the turn to
+    end after this step; ``stoppings``: how often it went on because somebody wanted it to.
     """
 
     owner: Owner
@@ -41,6 +43,7 @@ class Run:
     turn: int
     claimed: tuple[Message, ...] = ()
     notices: tuple[str, ...] = ()
+    begins_with: tuple[tuple[Mapping[str, Any], str], ...] = ()
     retry: bool = False
     step: int = 0
     capped: bool = False
@@ -50,7 +53,10 @@ class Run:
     system: SystemPrompt | None = None
     git: GitInfo | None = None
     finished: dict[str, ToolOutput] = attrs.field(factory=dict)
-    injects: list[str] = attrs.field(factory=list)
+    injects: list[tuple[Mapping[str, Any], str]] = attrs.field(factory=list)
+    said: dict[str, list[tuple[Mapping[str, Any], str]]] = attrs.field(factory=dict)
+    halted: str | None = None
+    stoppings: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
     owed: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -81,6 +87,10 @@ class Run:
         problem = budget.unpriced(self.state.settings, self.services.config(), call.route, call.price)
         if problem is not None and not call.rehearsal:
             raise ModelError("NO_ADAPTER", problem, hint="man dshd-config")
+
+    def halt(self, why: str) -> None:
+        """No step follows this one."""
+        self.halted = self.halted or why
 
     def give_up(self) -> None:
         """Drop the answer that streamed; what it cost is owed."""

@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 import trio
 
+from dshd.driver import gates
 from dshd.driver.chunks import ChunkLog
 from dshd.driver.opening import claim, waiting
 from dshd.driver.request import Prepared, emit_request, prepare
@@ -38,6 +39,8 @@ from dshd.tools import scheduler
 from dshd.tools.tool import Call, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
+
+HOOK = {**SYSTEM, "kind": "hook"}  # of what a tool adds besides its result
 
 WAITS = {"RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider",
          "EMPTY_RESPONSE": "an empty answer"}  # fmt: skip
@@ -214,13 +217,14 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
             began = time.monotonic()
             keep = partial(run.finished.__setitem__, call.id)
             here = attrs.evolve(context, keep=keep)  # noqa: B023 - joined below
-            output = await run.services.tools.execute(call, here)
+            output = await gates.execute(run, call, here)
             run.seconds[call.id] = time.monotonic() - began
             run.finished[call.id] = output
-            return output  # type: ignore[no-any-return]
+            return output
 
         async def deliver(call: Call, output: ToolOutput) -> None:
-            run.injects.extend(output.inject)
+            run.injects += [(HOOK, text) for text in output.inject]
+            run.injects += run.said.pop(call.id, [])
             if call is not group[-1]:  # noqa: B023 - joined below
                 run.owner.post(lambda s: _emit_result(s, run, call.id))
 
@@ -339,7 +343,7 @@ def after(s: Scratch, run: Run) -> After:
 def go_on(s: Scratch, run: Run) -> After:
     """Whether the turn owes another step, and may take it; claims for it."""
     turn = s.state.turn
-    if turn is None or turn.abort is not None:
+    if turn is None or turn.abort is not None or run.halted is not None:
         return After(ends=True)
     if (turn.results_wait or waiting(s, first_step=False)) and (stop := run.stops(s.state)) is not None:
         return After(ends=True, stop=stop)
@@ -348,8 +352,8 @@ def go_on(s: Scratch, run: Run) -> After:
 
 
 def _emit_injects(s: Scratch, run: Run) -> None:
-    for text in run.injects:
-        emit_inject(s, text, {**SYSTEM, "kind": "hook"})
+    for source, text in run.injects:
+        emit_inject(s, text, source)
 
 
 def emit_inject(s: Scratch, text: str, source: Mapping[str, Any]) -> None:

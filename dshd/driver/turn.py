@@ -7,17 +7,23 @@ how the caller is to end it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
-from dshd.driver import prestep, step, waterfall
+from dshd.driver import gates, prestep, step, waterfall
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.plugins import TurnStopping
 from dshd.session.deciding.budget import Stop
 from dshd.session.deciding.closing import Ending, close_turn
 from dshd.session.deciding.scratch import Scratch
+
+log = logging.getLogger(__name__)
+
+MOST_STOPPINGS: Final = 8  # of a turn, one after the other
 
 
 async def work(run: Run) -> Ending | None:
@@ -31,7 +37,7 @@ async def work(run: Run) -> Ending | None:
     prepared = await prestep.enter(run)
     while prepared is not None:
         run.step += 1
-        run.notices = ()
+        run.notices, run.begins_with = (), ()
         answer = await step.ask(run, prepared)
         groups = await step.keep(run, answer)
         await step.run_tools(run, groups)
@@ -57,7 +63,7 @@ def _refused(run: Run) -> Ending:
 
 async def _follows(run: Run) -> step.After:
     """What follows the step; who wants a word before the turn ends is asked first."""
-    asks = bool(waterfall.stoppers(run.services.plugins)) and not run.work.stop_at_boundary
+    asks = bool(gates.of(run, "turn_stopping")) and not run.work.stop_at_boundary and run.halted is None
     try:
         follows = await run.owner.record(lambda s: _straight_on(s, run, _after(s, run, closes=not asks)))
     except NoSpace:  # for the step's end alone there may be room; its next one waits at the gate
@@ -65,9 +71,20 @@ async def _follows(run: Run) -> step.After:
     if not (asks and follows.ends) or follows.stop is not None:
         return follows
     answer = run.state.turn.answer if run.state.turn is not None else ""
-    stopping = TurnStopping(run.state.id, run.turn, run.step, answer)
-    said = await waterfall.ask_stoppers(run.services.plugins, stopping)
-    return await run.owner.record(lambda s: _stopping(s, run, said))
+    said = await _last_words(run, answer)
+    follows = await run.owner.record(lambda s: _stopping(s, run, said))
+    run.stoppings += not follows.ends  # also if they had it said by a command of their own
+    return follows
+
+
+async def _last_words(run: Run, answer: str) -> list[gates.Said]:
+    """What those say who want a word before the turn ends; bounded, so that it comes to an end."""
+    if run.stoppings >= MOST_STOPPINGS:
+        log.warning("session %s: turn %d has gone on %d times for who was asked before its end; it ends now",
+                    run.state.id, run.turn, run.stoppings)  # fmt: skip
+        return []
+    stopping = TurnStopping(run.state.id, run.turn, run.step, answer, run.stoppings > 0)
+    return await waterfall.ask_stoppers(gates.of(run, "turn_stopping"), stopping)
 
 
 def _after(s: Scratch, run: Run, *, closes: bool) -> step.After:
@@ -81,10 +98,10 @@ def _straight_on(s: Scratch, run: Run, follows: step.After) -> step.After:
     return attrs.evolve(follows, prepared=prestep.straight_on(s, run, follows.claimed))
 
 
-def _stopping(s: Scratch, run: Run, said: Sequence[tuple[str, str]]) -> step.After:
+def _stopping(s: Scratch, run: Run, said: Sequence[gates.Said]) -> step.After:
     if s.state.turn is not None and s.state.turn.abort is None:
-        for plugin, text in said:
-            step.emit_inject(s, text, {"kind": "plugin", "via": plugin})
+        for source, text in said:
+            step.emit_inject(s, text, source)
     return _close(s, run, step.go_on(s, run))
 
 
@@ -98,4 +115,6 @@ def _close(s: Scratch, run: Run, follows: step.After) -> step.After:
 def _ending(run: Run, stop: Stop | None) -> Ending:
     if stop is not None:
         return Ending(reason="budget", cause=stop.what, budget=stop.to_json())
+    if run.halted is not None:
+        return Ending(reason="blocked", cause=run.halted)
     return Ending(reason="max-tokens" if run.capped else "completed")

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import attrs
 
+from dshd.driver import gates
 from dshd.errors import Invalid, one_line
 from dshd.log.codec import lossless
 from dshd.model.errors import ModelError
@@ -48,7 +49,7 @@ async def run_chain(plugins: Sequence[Any], proposal: PreStep) -> Verdict:
         asked = attrs.evolve(proposal, messages=verdict.messages)
         answer = await _ask(plugin, attrs.evolve(asked, messages=_copy(asked.messages)))
         try:
-            verdict = _merge(verdict, plugin.name, asked, answer)
+            verdict = _merge(verdict, plugin, asked, answer)
         except (Invalid, TypeError, ValueError) as error:
             raise ModelError("PLUGIN", f"plugin {plugin.name} gave {one_line(error)}") from error
         if verdict.whole or verdict.deferred:
@@ -66,22 +67,17 @@ async def _ask(plugin: Any, proposal: PreStep) -> PreStep | Reject | Defer:
     return answer
 
 
-def stoppers(plugins: Sequence[Any]) -> list[Any]:
-    """Those that want a word before a turn ends."""
-    return [plugin for plugin in plugins if callable(getattr(plugin, "turn_stopping", None))]
-
-
-async def ask_stoppers(plugins: Sequence[Any], stopping: TurnStopping) -> list[tuple[str, str]]:
-    """What they have to say: (plugin, text), in order. Raises `ModelError` ``PLUGIN``."""
-    said: list[tuple[str, str]] = []
-    for plugin in stoppers(plugins):
+async def ask_stoppers(plugins: Sequence[Any], stopping: TurnStopping) -> list[gates.Said]:
+    """What they have to say, in order. Raises `ModelError` ``PLUGIN``."""
+    said: list[gates.Said] = []
+    for plugin in plugins:
         try:
             texts = list(await plugin.turn_stopping(stopping) or ())
         except Exception as error:
             raise ModelError("PLUGIN", f"plugin {plugin.name} failed: {one_line(error)}") from error
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise ModelError("PLUGIN", f"plugin {plugin.name} gave something else than texts")
-        said += [(plugin.name, text) for text in texts]
+        said += [(gates.origin(plugin), text) for text in texts]
     return said
 
 
@@ -91,11 +87,12 @@ def _copy(value: Any) -> Any:
     return type(value)(map(_copy, value)) if isinstance(value, list | tuple) else value
 
 
-def _merge(so_far: Verdict, name: str, asked: PreStep, answer: PreStep | Reject | Defer) -> Verdict:
+def _merge(so_far: Verdict, plugin: Any, asked: PreStep, answer: PreStep | Reject | Defer) -> Verdict:
+    name = plugin.name
     if isinstance(answer, Defer):
         return attrs.evolve(so_far, deferred=(name, str(answer.reason), _seconds(answer.seconds)))
     if isinstance(answer, PreStep):
-        return _passed(so_far, name, asked, answer)
+        return _passed(so_far, plugin, asked, answer)
     named = None if answer.messages is None else set(answer.messages)
     gone = [m for m in asked.messages if named is None or m.get("id") in named]
     if named is not None and not gone:
@@ -110,18 +107,18 @@ def _ids(messages: Iterable[Any]) -> tuple[str, ...]:
     return tuple(m["id"] for m in messages if m.get("id"))
 
 
-def _passed(so_far: Verdict, name: str, asked: PreStep, answer: PreStep) -> Verdict:
+def _passed(so_far: Verdict, plugin: Any, asked: PreStep, answer: PreStep) -> Verdict:
     claimed = {m["id"]: m for m in asked.messages if m.get("id")}
-    passed = tuple(_message(m, name, claimed) for m in answer.messages)
+    passed = tuple(_message(m, plugin, claimed) for m in answer.messages)
     kept = _ids(passed)
     if len(kept) != len(set(kept)):
         raise ValueError("one message twice")
     dropped = tuple(id for id in claimed if id not in kept)
-    rejected = so_far.rejected + (((name, "left out by the plugin", dropped),) if dropped else ())
+    rejected = so_far.rejected + (((plugin.name, "left out by the plugin", dropped),) if dropped else ())
     return attrs.evolve(so_far, messages=passed, rejected=rejected)
 
 
-def _message(given: Any, name: str, claimed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _message(given: Any, plugin: Any, claimed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What a plugin passed on, as far as it is its to say."""
     if not isinstance(given, dict):
         raise TypeError("a message that is no object")
@@ -131,7 +128,8 @@ def _message(given: Any, name: str, claimed: Mapping[str, Mapping[str, Any]]) ->
     if (known := claimed.get(str(given.get("id")))) is not None:
         return {**known, "content": content}
     source = lossless(given.get("source") or {})
-    origin = {"via": name, **(source if isinstance(source, dict) else {}), "kind": "plugin"}
+    own = gates.origin(plugin)
+    origin = {**own, **(source if isinstance(source, dict) else {}), "kind": own["kind"]}
     return {"role": "user", "content": content, "source": origin, "wake": False, "verb": "inject"}
 
 

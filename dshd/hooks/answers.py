@@ -52,15 +52,17 @@ class Ended:
 class Answer:
     """What a hook wants. ``reason`` is for a person, and for the model where a call is refused.
 
-    ``seconds``: for how long it defers. ``messages``: as given, texts or objects. ``context``: texts that
-    the model is to have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked. ``says``:
+    ``seconds``: for how long it defers. ``messages``: ``{content, id?}`` each, to be added, or to stand for
+    the message of that id; ``ids``: of messages, where it blocks. ``context``: texts that the model is to
+    have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked. ``says``:
     for a person. ``remark``: what of the answer could not be carried out.
     """
 
     outcome: Outcome
     reason: str = ""
     seconds: float = 0.0
-    messages: tuple[Any, ...] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
+    ids: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
     stop: str | None = None
     ask: bool = False
@@ -113,6 +115,8 @@ def _said(found: Mapping[str, Any], foreign_event: str) -> Answer:
     specific = found.get("hookSpecificOutput")
     own = specific if isinstance(specific, dict) and specific.get("hookEventName") == foreign_event else {}
     outcome, ask = _decision(found, own)
+    given = _member(found, "messages", list) or ()
+    blocks = outcome == "blocked"
     stops = found.get("continue") is False
     context = _member(own, "additionalContext", str)
     remark = "it can't change what a tool is called with" if own.get("updatedInput") is not None else None
@@ -120,13 +124,35 @@ def _said(found: Mapping[str, Any], foreign_event: str) -> Answer:
         outcome=outcome,
         reason=_reason(found, own),
         seconds=_seconds(found) if outcome == "deferred" else 0.0,
-        messages=tuple(_member(found, "messages", list) or ()),
+        messages=() if blocks else tuple(map(_message, given)),
+        ids=tuple(map(_id, given)) if blocks else (),
         context=(context,) if context and context.strip() else (),
         stop=(_member(found, "stopReason", str) or "a hook asked for it") if stops else None,
         ask=ask,
         says=_member(found, "systemMessage", str),
         remark=remark,
     )
+
+
+def _message(given: Any) -> Mapping[str, Any]:
+    """A text, or an object with ``text`` or ``content`` and perhaps an ``id``."""
+    found = {"text": given} if isinstance(given, str) else given
+    if not isinstance(found, dict):
+        raise Unusable("one of its messages is neither a text nor an object")
+    text, content, id = (_member(found, name, kind) for name, kind in _OF_A_MESSAGE)
+    if not content and not (text and text.strip()):
+        raise Unusable("one of its messages says nothing")
+    return {"content": content or [{"type": "text", "text": text}], **({"id": id} if id else {})}
+
+
+_OF_A_MESSAGE: Final = (("text", str), ("content", list), ("id", str))
+
+
+def _id(given: Any) -> str:
+    found = given.get("id") if isinstance(given, dict) else given
+    if not isinstance(found, str):
+        raise Unusable("what it rejects is not named by ids")
+    return found
 
 
 def _decision(found: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[Outcome, bool]:

@@ -11,14 +11,15 @@ import logging
 import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 import trio
 
 from dshd.config import Config, Hook
+from dshd.hooks.commands import Hooks
 from dshd.hooks.payload import About, of_notice, payload
-from dshd.hooks.runner import Place, Run, matches, name_of, run_hook
+from dshd.hooks.runner import Run, matches, name_of
 
 log = logging.getLogger(__name__)
 
@@ -108,13 +109,13 @@ def hooks_of(config: Config, kind: str) -> Sequence[Hook]:
 class Notify:
     """Gives a notice to all that is configured when it is given."""
 
-    def __init__(self, spawner: Any, config: Callable[[], Config], place: Callable[[str], Place]) -> None:
-        self._spawner, self._config, self._place = spawner, config, place
+    def __init__(self, config: Callable[[], Config], hooks: Hooks) -> None:
+        self._config, self._hooks = config, hooks
 
     async def __call__(self, notice: Notice) -> None:
         found = payload("attention", notice.about, **of_notice(notice.kind, notice.cause, notice.text))
         for hook in hooks_of(self._config(), notice.kind):
-            _tell(hook, await run_hook(self._spawner, hook, self._place("/"), found))
+            _tell(hook, await self._hooks.run(hook, self._hooks.place("/"), found))
 
 
 def _tell(hook: Hook, run: Run) -> None:

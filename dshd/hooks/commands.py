@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dshd.config import Hook
-from dshd.hooks.runner import Place
+from dshd.hooks.gates import GATES, Gate, Scene
+from dshd.hooks.payload import TOOLS
+from dshd.hooks.runner import Place, Run, matches, run_hook
 from dshd.spawn.client import Spawner
 from dshd.tools.bash import PROVIDER_KEYS
 
@@ -23,12 +26,25 @@ class Hooks:
         keys: Callable[[], frozenset[str]],
         log: Callable[[str], str],
     ) -> None:
-        self.spawner = spawner
+        self._spawner = spawner
         self.log = log
         self._configured, self._daemon, self._keys = configured, daemon, keys
 
+    async def run(self, hook: Hook, place: Place, found: Mapping[str, Any]) -> Run:
+        return await run_hook(self._spawner, hook, place, found)
+
     def of(self, event: str) -> list[Hook]:
         return [hook for hook in self._configured() if hook.event == event]
+
+    def gates(self, event: str, scene: Callable[[], Scene], tool: str | None = None) -> list[Gate]:
+        """Those of an event, and of a tool if it is about one; each may stand in that event's chain."""
+        found = self.of(event)
+        if tool is not None:
+            found = [hook for hook in found if matches(hook, tool, TOOLS.get(tool, tool))]
+        if not found:
+            return []
+        here = scene()
+        return [GATES[event](hook, here) for hook in found]
 
     def place(self, dir: str, session: Mapping[str, str] | None = None) -> Place:
         return Place(dir=dir, session=session or {}, daemon=self._daemon(), keys=self._keys() | PROVIDER_KEYS)
@@ -38,4 +54,7 @@ class NoHooks:
     """For who has none."""
 
     def of(self, event: str) -> list[Hook]:
+        return []
+
+    def gates(self, event: str, scene: Callable[[], Scene], tool: str | None = None) -> list[Gate]:
         return []

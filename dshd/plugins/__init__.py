@@ -59,17 +59,47 @@ class Defer:
     seconds: float
 
 
+@attrs.frozen(slots=True)
+class PreTool:
+    """A call that is about to be made, with arguments that fit its schema. It can be refused (`Reject`,
+    whose reason the model reads); it can't be changed. ``context``: what the model is to be told besides."""
+
+    session: str
+    turn: int
+    step: int
+    call: str
+    tool: str
+    arguments: Mapping[str, Any]
+    context: tuple[str, ...] = ()
+
+
+@attrs.frozen(slots=True)
+class PostTool:
+    """A call that was made, and the text that it gave."""
+
+    session: str
+    turn: int
+    step: int
+    call: str
+    tool: str
+    arguments: Mapping[str, Any]
+    text: str
+    is_error: bool
+
+
 Answer = PreStep | Reject | Defer
 
 
 @attrs.frozen(slots=True)
 class TurnStopping:
-    """A turn that owes nothing any more, after ``steps`` steps; ``answer`` is the text of its last one."""
+    """A turn that owes nothing any more, after ``steps`` steps; ``answer`` is the text of its last one.
+    ``again``: it has gone on for this already."""
 
     session: str
     turn: int
     steps: int
     answer: str
+    again: bool = False
 
 
 class Plugin(Protocol):

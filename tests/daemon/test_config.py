@@ -187,7 +187,7 @@ def test_a_cost_limit_needs_prices() -> None:
 def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     assert Config().ahead() == []
     assert user(WHOLE).ahead() == [
-        "driver.max_running", "tools.fetch", "approval", "hooks", "mcp",
+        "driver.max_running", "tools.fetch", "approval", "mcp",
     ]  # fmt: skip
     assert user("[model]\npatience = '1h'\n").ahead() == ["model.patience"]
     assert user("[model]\npatience = 0\n").ahead() == []

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import CONFIG
-from tests.e2e.harness import Home, eventually
-from tests.e2e.model import Model
+from tests.e2e.harness import Home, alive, eventually
+from tests.e2e.model import Model, bash, script
 
 
 def configure(home: Home, model: Model, more: str) -> None:
@@ -48,3 +48,84 @@ def test_what_needs_a_person_is_told_once(home: Home, model: Model) -> None:
     home.ok("daemon", "stop")
     assert len(lines(told)) == 1
     assert not Path(f"{told}.no").exists()
+
+
+# What existing agents' hooks look like: they grep in their own names.
+AROUND = """
+[[hooks]]
+event = "pre_tool"
+name = "no removals"
+matcher = "Bash"
+command = '''grep -q '"tool_input": {"command": "rm ' || exit 0; echo "rm is mine" >&2; exit 2'''
+[[hooks]]
+event = "post_tool"
+command = '''echo '{"hookSpecificOutput": {"hookEventName": "PostToolUse",
+"additionalContext": "look again"}}''''
+[[hooks]]
+event = "turn_stopping"
+name = "last words"
+command = '''
+env >stopped; dshctl set net=on; echo $? >>stopped
+[ -e once ] || dshctl inject noted; touch once; exit 7'''
+[[hooks]]
+event = "pre_step"
+command = ["no-such-hook"]
+"""
+
+
+def test_hooks_around_a_turn(home: Home, model: Model) -> None:
+    configure(home, model, AROUND)
+    home.start()
+    home.ok("new", "--name", "one", "--mode", "full", "--env", "MY_TOKEN=secret", "--env", "MY_VAR=plain")
+    home.ok(
+        "followup", "-s", "one", script(bash("echo hello"), bash("rm -rf /w"), {"text": "well"}), "--wait"
+    )
+
+    results = [line["data"] for line in home.log(type="tool/result")]
+    assert "hello" in results[0]["content"][0]["text"]
+    assert (
+        results[1]["content"][0]["text"] == "bash was not run: hook no removals does not allow it: rm is mine"
+    )
+    sources = [(m["data"]["source"]["kind"], m["data"]["content"][0]["text"]) for m in home.said()[1:]]
+    assert sources == [("hook", "look again"), ("hook", "noted")]
+
+    found = [line["data"] for line in home.log(type="hook/ran")]
+    ran = {(data["event"], data["hook"], data["outcome"]) for data in found}
+    assert ran == {
+        ("pre_tool", "no removals", "passed"), ("pre_tool", "no removals", "blocked"),
+        ("post_tool", "echo", "passed"), ("turn_stopping", "last words", "failed"),
+        ("pre_step", "no-such-hook", "failed"),
+    }  # fmt: skip
+    stderr = (home.path / "stderr").read_text()
+    assert "hook no-such-hook (pre_step) failed: no-such-hook could not be started" in stderr
+    stopped = (home.work / "stopped").read_text()
+    assert stopped.endswith("8\n")  # a hook may not change settings
+    assert "MY_VAR=plain\n" in stopped
+    assert "secret" not in stopped
+
+
+def test_a_hook_that_hangs_is_ended_by_an_abort_and_by_a_stop(home: Home, model: Model) -> None:
+    configure(home, model, """
+        [[hooks]]
+        event = "pre_step"
+        command = "trap '' TERM; echo $$ >>pids; setsid sh -c 'echo $$ >>pids; sleep 1000' & sleep 1000"
+        timeout = "10m"
+        [daemon]
+        shutdown_grace = 0.2
+    """)  # fmt: skip
+    home.start()
+
+    def hanging(n: int) -> list[int]:
+        there = home.work / "pids"
+        found = list(map(int, there.read_text().split())) if there.exists() else []
+        return found if len(found) == n else []
+
+    home.ok("followup", "one")
+    first = eventually(lambda: hanging(2), what="the hook runs")
+    home.ok("abort")
+    assert not any(map(alive, first))
+    home.ok("followup", "two")
+    eventually(lambda: hanging(4), what="the hook runs again")
+    home.ok("daemon", "stop")
+    assert not any(map(alive, hanging(4)))
+    assert [line["data"]["reason"] for line in home.log(type="turn/end")] == ["aborted", "interrupted"]

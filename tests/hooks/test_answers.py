@@ -61,6 +61,9 @@ def test_anything_else_is_a_failure_that_says_what_it_was(ended: Ended, why: str
         {"decision": "defer", "for": "soon"},
         {"decision": "defer", "for": True},
         {"messages": "one"},
+        {"messages": [1]},
+        {"messages": [" "]},
+        {"decision": "reject", "messages": [None]},
         specific(permissionDecision="maybe"),
     ],
 )
@@ -73,7 +76,10 @@ def test_our_own_decisions() -> None:
     deferred = said({"decision": "defer", "reason": "busy", "for": "1m30s"})
     assert (deferred.outcome, deferred.seconds) == ("deferred", 90.0)
     assert said({"decision": "defer"}).seconds == 30.0
-    assert said({"messages": ["a", {"text": "b"}]}).messages == ("a", {"text": "b"})
+    added = said({"messages": ["a", {"text": "b", "id": "s1.1"}]})
+    texts = [{"content": [{"type": "text", "text": text}]} for text in "ab"]
+    assert added.messages == (texts[0], {**texts[1], "id": "s1.1"})
+    assert said({"decision": "reject", "messages": ["s1.1", {"id": "s1.2"}]}).ids == ("s1.1", "s1.2")
 
 
 def test_the_decisions_of_other_agents() -> None:

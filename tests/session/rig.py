@@ -19,6 +19,8 @@ import trio
 from dshd import wire
 from dshd.config import Config
 from dshd.driver.port import Services
+from dshd.hooks.attention import Attention
+from dshd.hooks.commands import NoHooks
 from dshd.log.codec import Event, decode
 from dshd.log.disk import Disk
 from dshd.log.memory import MemoryDisk
@@ -170,9 +172,10 @@ class World:
 
     def __init__(
         self, disk: Disk | None = None, *, config: Any = None, plugins: tuple[Any, ...] = (),
-        upkeep: Upkeep | None = None,
+        upkeep: Upkeep | None = None, hooks: Any = None,
     ) -> None:  # fmt: skip
         self.upkeep = upkeep
+        self.hooks = hooks or NoHooks()
         self.disk = disk if disk is not None else MemoryDisk()
         self.config = config or Config()
         self.script: list[Any] = []
@@ -185,6 +188,7 @@ class World:
         self.gate, self.quick, self.look = Gate(), Quick(), Look()
         self.tools = InlineTools([self.gate, self.quick, self.look])
         self.plugins = plugins
+        self.attention = Attention()
         self.store = Store(self.disk, STATE)
         self.registry: Registry
 
@@ -206,6 +210,8 @@ class World:
             rng=random.Random(1),
             home=Path("/home/me"),
             outside=Nowhere(),
+            hooks=self.hooks,
+            attention=self.attention,
         )
 
     def give_reserve(self) -> bool:
@@ -256,7 +262,10 @@ class World:
 
     def crash(self, survivor: Any = None) -> World:
         assert isinstance(self.disk, MemoryDisk)
-        world = World(self.disk.crash(survivor), config=self.config, plugins=self.plugins, upkeep=self.upkeep)
+        world = World(
+            self.disk.crash(survivor), config=self.config, plugins=self.plugins, upkeep=self.upkeep,
+            hooks=self.hooks,
+        )  # fmt: skip
         world.clock_offset = self.clock_offset + 1000
         return world
 

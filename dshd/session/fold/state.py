@@ -52,7 +52,8 @@ class State:
     of all turns, and ``lately``: of the last day (see `spending`). ``raised``: by how much the session's
     own budgets were raised; ``adding``: those of the turn that is to be retried. ``weight``, ``timed``,
     ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
-    wake and aren't held. ``files``: attachments that messages refer to."""
+    wake and aren't held. ``files``: attachments that messages refer to.
+    ``begun``: a step was opened since it was made."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -78,6 +79,7 @@ class State:
     gap: bool = False
     repaired: bool = False
     doubted: tuple[str, ...] = ()
+    begun: bool = False
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
     spent: Mapping[str, Any] = attrs.field(factory=dict)

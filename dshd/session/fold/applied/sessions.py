@@ -42,7 +42,7 @@ def _forked(state: State, event: Event) -> None:
     """Behind what was copied: it is history here, and owes, costs and holds back nothing."""
     if state.turn is not None or state.pending:
         raise KeyError("a fork that is neither idle nor empty")
-    state.title, state.crashes = event.data["title"], 0
+    state.title, state.crashes, state.begun = event.data["title"], 0, False
     state.spent, state.lately, state.raised = {}, {}, {}
     state.parked = state.resume = state.retry = state.adding = None
 

@@ -18,6 +18,7 @@ UNFINISHED: Final = frozenset(("SKIPPED", "STOPPED", "NOT_STARTED", "OUTCOME_UNK
 
 
 def _step_start(state: State, event: Event) -> None:
+    state.begun = True
     state.turn = evolve(
         open_turn(state), step=event.data["step"], step_open=True, answered=False, chunks_from=None,
         calls={}, results_wait=False,
