@@ -186,6 +186,7 @@ class _Life:
             what_ends_us=lambda: look_what_ends_it(self._manager),
             upkeep=Upkeep(),
         )
+        daemon.on_reload = self._registry.reloaded
         room = Room(self._registry, self._hub, daemon)
         async with trio.open_nursery() as clients:
             await self._be_there(room, clients, sessions, tasks)

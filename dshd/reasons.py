@@ -15,6 +15,13 @@ from typing import Any, Final, NamedTuple
 
 Facts = Mapping[str, Any]
 
+# What a provider is waited for, by the failure's code.
+PROVIDER: Final = {
+    "RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider's silence",
+    "TRANSPORT": "no connection", "STREAM_CLOSED": "a broken answer", "EMPTY_RESPONSE": "an empty answer",
+}  # fmt: skip
+PROVIDER_ELSE: Final = "the provider"
+
 
 class Clock(NamedTuple):
     """``when`` writes a moment (Unix ms), ``lasts`` a duration (ms); ``now`` is Unix ms."""

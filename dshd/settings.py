@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ class Daemon:
         self.plugins = Live()
         self.rules = Live()
         self.stop_asked = trio.Event()
+        self.on_reload: Callable[[], None] = lambda: None
         self.models = self._models()
         self._apply(setup.config)
 
@@ -144,6 +145,7 @@ class Daemon:
         finally:
             self._setup.manager.ready()
         log.info("config read again")
+        self.on_reload()
         return {
             "type": "reloaded",
             "exit": 0,

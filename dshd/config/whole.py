@@ -79,7 +79,6 @@ class Config:
 # {setting: values besides the default that are carried out}
 AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
     ("driver", "max_running"): (),
-    ("model", "patience"): (0.0,),
     ("sessions", "ask"): ("deny",),
     ("tools", "fetch"): (),
     ("approval",): (),

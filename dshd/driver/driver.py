@@ -63,7 +63,7 @@ class Driver:
 
     def poke(self) -> None:
         """Start working if the phase is idle and there is something to do."""
-        if self.phase.name == "idle" and self._may_open(self._owner.state.runnable):
+        if self.phase.name == "idle" and (self._left_open or self._may_open(self._owner.state.runnable)):
             self.phase.on("wake")
             self._start(self._drive)
 
@@ -91,10 +91,13 @@ class Driver:
             self._limit_time(self.work)
 
     def stop_at_boundary(self) -> None:
-        """No new turn is opened, and the one that runs ends at its next step boundary."""
+        """No new turn is opened, and the one that runs ends at its next step boundary; one that only waits
+        is left as it is."""
         self.draining = True
         if self.work is not None:
             self.work.stop_at_boundary = True
+            if self._owner.state.turn is not None and self._owner.state.turn.only_waits:
+                self.cancel("shutdown")
 
     def forget(self) -> None:
         """Let go of the history; it is derived anew when a turn needs it."""
@@ -118,9 +121,18 @@ class Driver:
     def _may_open(self, wanted: bool) -> bool:
         return wanted and self._owner.usable and not self.draining and self._owner.state.turn is None
 
+    @property
+    def _left_open(self) -> bool:
+        """Whether an earlier run has left a turn whose step waits: to be waited on with, or, if somebody has
+        asked for that, stopped."""
+        turn = self._owner.state.turn
+        if turn is None or turn.wait is None or not self._owner.usable:
+            return False
+        return turn.abort is not None or not self.draining
+
     async def _drive(self) -> None:
         try:
-            while self._may_open(self._owner.state.goes_on):
+            while self._left_open or self._may_open(self._owner.state.goes_on):
                 await self._one_turn()
                 await trio.lowlevel.checkpoint()
         except DshError as error:
@@ -137,15 +149,12 @@ class Driver:
         self.poke()
 
     async def _one_turn(self) -> None:
-        opened = await self._open()
+        opened = self._resumed() if self._left_open else await self._open()
         if opened is None:
             return
-        self.work = work = Work(opened.turn, stop_at_boundary=self.draining)
+        run = self._begun(opened)
+        self.work = work = run.work
         self.phase.on("next")
-        run = Run(
-            self._owner, self._services, work, self._history, opened.turn, claimed=opened.claimed,
-            notices=(opened.notice,) if opened.notice else (), retry=opened.retry,
-        )  # fmt: skip
         self._heed_abort(work)
         work.watch.go(trio.current_time())
         self._limit_time(work)
@@ -154,6 +163,21 @@ class Driver:
             await self._close(run, _by_cause(run, ending))
         finally:
             self.work = None
+
+    def _resumed(self) -> opening.Opened:
+        turn = self._owner.state.turn
+        assert turn is not None
+        return opening.Opened(turn.number, (), resumed=True)
+
+    def _begun(self, opened: opening.Opened) -> Run:
+        turn: Any = self._owner.state.turn
+        watch = budget.Stopwatch(turn.worked / 1000 if turn is not None else 0.0)
+        work = Work(opened.turn, stop_at_boundary=self.draining, watch=watch)
+        return Run(
+            self._owner, self._services, work, self._history, opened.turn, claimed=opened.claimed,
+            notices=(opened.notice,) if opened.notice else (), retry=opened.retry, resumed=opened.resumed,
+            step=turn.step if opened.resumed else 0, capped=opened.resumed and turn.capped,
+        )  # fmt: skip
 
     def _limit_time(self, work: Work) -> None:
         state = self._owner.state
@@ -276,6 +300,8 @@ def _end(s: Scratch, run: Run, ending: Ending) -> None:
         open_turn = s.state.turn
     if open_turn.abort is not None:
         ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
+    elif run.work.cause == "shutdown" and open_turn.only_waits:
+        return  # the next daemon waits on
     elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
         ending = attrs.evolve(ending, resume=not open_turn.step_open)
     close_turn(s, attrs.evolve(ending, results=results))

@@ -29,12 +29,14 @@ RESUME_NOTICE: Final = (
 @attrs.frozen(slots=True)
 class Opened:
     """A turn that has begun. ``claimed``: its first batch; ``retry``: it goes on with an earlier one, and
-    calls the model though it has claimed nothing; ``notice``: what to tell the model."""
+    calls the model though it has claimed nothing; ``notice``: what to tell the model; ``resumed``: it has a
+    step that waits."""
 
     turn: int
     claimed: tuple[Message, ...]
     retry: bool = False
     notice: str | None = None
+    resumed: bool = False
 
 
 def open_turn(s: Scratch, stops: Callable[[State], Stop | None] = lambda state: None) -> Opened | None:

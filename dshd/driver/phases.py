@@ -27,6 +27,7 @@ import trio
 
 from dshd.session.deciding.budget import Stopwatch
 from dshd.session.fold.turns import Abort
+from dshd.session.shown.views import Activity
 
 PHASES: Final[dict[str, dict[str, str]]] = {
     "idle": {"wake": "running", "maintain": "maintenance", "abort": "idle", "close": "closed"},
@@ -90,6 +91,10 @@ class Work:
         now = trio.current_time()
         self.watch.pause(now) if waits is not None else self.watch.go(now)
         self.may_work(self.most)
+
+    def shows(self, activity: Activity) -> None:
+        """The same, of a wait."""
+        self.says(activity.doing, activity.since or 0, activity.waits, activity.until)
 
     def may_work(self, most: float) -> None:
         """For ``most`` s in all; past that, its scope is cancelled."""

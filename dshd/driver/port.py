@@ -41,6 +41,10 @@ class Owner(Protocol):
         """The driver has stopped for now; whoever waits for that may look."""
         ...
 
+    async def next_change(self) -> None:
+        """Wait until the next batch is durable. Cancellation: at any time."""
+        ...
+
     async def remember(self) -> None:
         """Have the text of the surface in memory, for the history. Raises `DshError`."""
         ...

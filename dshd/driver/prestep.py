@@ -44,10 +44,7 @@ async def enter(run: Run) -> Prepared | None:
     Cancellation: an abort cancels a gate; the claimed messages are then returned by the closing.
     Durability: when it returns a request, all that describes it is on disk.
     """
-    if run.system is None:
-        run.system = await _system_prompt(run)
-    if run.step == 0:
-        run.git = await run.services.outside.git(Path(_dir(run.state)))
+    await look_around(run)
     proposal = PreStep(run.state.id, run.turn, run.step + 1, tuple(m.to_json() for m in run.claimed))
     verdict = await run_chain(gates.of(run, "pre_step", step=run.step + 1), proposal)
     if not _opens(run, verdict):
@@ -61,6 +58,13 @@ async def enter(run: Run) -> Prepared | None:
         run.blocked = True
         return None
     return await _when_room(run, lambda s: _open_step(s, run, verdict))
+
+
+async def look_around(run: Run) -> None:
+    """What a prompt needs of the world, once a turn."""
+    if run.system is None:
+        run.system = await _system_prompt(run)
+        run.git = await run.services.outside.git(Path(_dir(run.state)))
 
 
 def straight_on(s: Scratch, run: Run, claimed: Sequence[Message]) -> Prepared | None:
@@ -136,7 +140,7 @@ def _open_step(s: Scratch, run: Run, verdict: Verdict) -> Prepared | None:
     s.emit("step/start", here)
     for message in (*verdict.messages, *extra):
         s.emit("user/message", {**_with_id(s, message), **here})
-    prepared = _request(s, run)
+    prepared = request(s, run)
     if prepared.problem is None:
         emit_request(s, prepared, run.turn, run.step + 1, 1)
     return prepared
@@ -164,8 +168,9 @@ def _message(text: str, source: Json) -> dict[str, Any]:
     }
 
 
-def _request(s: Scratch, run: Run) -> Prepared:
-    """The request of the step that was just opened: all that stands on the surface now."""
+def request(s: Scratch, run: Run) -> Prepared:
+    """The request of the open step: all that stands on the surface now. What is said to a step that has begun
+    waits for the next, so that every attempt asks the same."""
     assert run.call is not None
     assert run.system is not None
     place = run.attachments(s.state)

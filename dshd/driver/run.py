@@ -28,6 +28,7 @@ class Run:
     """``claimed``: the batch of the step to come; ``notices``: system texts that go with it; ``retry``:
     the turn repeats an earlier one, so that its first step needs no message.
 
+    ``resumed``: its open step waits, since before this run.
     ``finished``: outputs of calls whose results may not be on disk yet, by call id. ``owed``: usage of
     attempts that failed, which no event tells yet.
     ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
@@ -45,6 +46,7 @@ class Run:
     notices: tuple[str, ...] = ()
     begins_with: tuple[tuple[Mapping[str, Any], str], ...] = ()
     retry: bool = False
+    resumed: bool = False
     step: int = 0
     capped: bool = False
     blocked: bool = False
@@ -77,6 +79,14 @@ class Run:
     def says(self, doing: str | None, *, waits: str | None = None, until: int | None = None) -> None:
         """What status shows from now on."""
         self.work.says(doing, self.services.now(), waits, until)
+
+    def prepare_call(self) -> None:
+        """Pin the call that the next request is made for: by the session's and the daemon's settings as they
+        are now. Raises `ModelError`."""
+        settings = self.state.settings
+        route, patience = str(settings.get("model") or ""), settings.get("patience")
+        self.call = self.services.models.prepare_call(route, patience=patience)
+        self.check_price(self.call)
 
     def priced(self, usage: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Usage with its cost, at the price that the call was made with."""

@@ -1,7 +1,6 @@
 """One step: the model's answer, then the tool calls it asks for.
 
-- Failed attempts are repeated in the same step (`retry.decide`), then on the fallback routes;
-  nothing of a failed attempt reaches the answer, though its chunks stay in the log.
+- The answer is asked for in `asking`, again and again if need be.
 - The answer and the calls of its first group are one batch: before a tool runs, its `tool/call`
   is on disk.
 - Call ids are ours (``t<turn>_<step>_<n>``): providers repeat theirs.
@@ -23,14 +22,11 @@ import attrs
 import trio
 
 from dshd.driver import gates
-from dshd.driver.chunks import ChunkLog
 from dshd.driver.opening import claim, waiting
-from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver.request import Prepared
 from dshd.driver.run import Run
-from dshd.model import retry
-from dshd.model.blocks import Assembled, Assembler
-from dshd.model.chunks import Chunk
-from dshd.model.errors import RETRIED, ModelError
+from dshd.model.blocks import Assembled
+from dshd.model.errors import ModelError
 from dshd.session.deciding.budget import Stop
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold.events import Message, splice, text_block
@@ -41,108 +37,6 @@ from dshd.tools.tool import Call, ToolContext, ToolOutput
 log = logging.getLogger(__name__)
 
 HOOK = {**SYSTEM, "kind": "hook"}  # of what a tool adds besides its result
-
-WAITS = {"RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider",
-         "EMPTY_RESPONSE": "an empty answer"}  # fmt: skip
-
-
-# A step does not wait for a provider yet: of patience only that there is any counts, for the quick retries.
-LEAST_PATIENCE = 1e-3  # s
-
-
-async def ask(run: Run, prepared: Prepared) -> Assembled:
-    """The model's answer to an open step. Raises `ModelError` once nothing is left to try.
-
-    Cancellation: at any point; what had streamed is in ``run.partial()``.
-    """
-    if prepared.problem is not None:
-        raise prepared.problem
-    routes = list(prepared.call.fallback)
-    failures, attempt = 0, 1
-    while True:
-        run.says(f"model: {prepared.call.route}")
-        try:
-            return await _attempt(run, prepared, attempt)
-        except ModelError as error:
-            run.give_up()  # nothing of a failed attempt reaches the answer
-            failures += 1
-            plan = _plan(run, prepared, error, failures)
-            attempt += 1
-            if isinstance(plan, retry.Quick):
-                await _wait(run, error, attempt, plan.delay_s)  # noqa: ASYNC120 - the error is told first
-            elif error.code in RETRIED and (other := _fall_back(run, prepared, routes)) is not None:
-                prepared, failures = other, 0
-            else:
-                raise _final(error, plan) from None
-            again = prepared
-            await run.owner.record(lambda s: _sent(s, run, again, attempt))  # noqa: B023 - awaited here
-
-
-def _plan(run: Run, prepared: Prepared, error: ModelError, failures: int) -> Any:
-    return retry.decide(
-        failures,
-        error,
-        now_ms=run.services.now(),
-        patience_s=min(prepared.call.patience, LEAST_PATIENCE),
-        rng=run.services.rng,
-        policy=prepared.call.retry,
-    )
-
-
-def _final(error: ModelError, plan: Any) -> ModelError:
-    if isinstance(plan, retry.Fail) and plan.retry_at is not None:
-        error.retry_at = plan.retry_at
-    return error
-
-
-async def _attempt(run: Run, prepared: Prepared, attempt: int) -> Assembled:
-    run.assembler = assembler = Assembler()
-    chunks = ChunkLog(run.owner, run.turn, run.step, attempt)
-
-    async def emit(chunk: Chunk) -> None:
-        assembler.feed(chunk)
-        await chunks.add(chunk)
-
-    await prepared.call.adapter.stream(prepared.call, prepared.body, emit)
-    answer = assembler.result()
-    if not answer.content and not answer.dropped and answer.finish != "max-tokens":
-        raise ModelError("EMPTY_RESPONSE", "the model answered nothing")
-    return answer
-
-
-async def _wait(run: Run, error: ModelError, attempt: int, delay_s: float) -> None:
-    until = run.services.now() + round(delay_s * 1000)
-    data = {"turn": run.turn, "step": run.step, "attempt": attempt, "delay_ms": round(delay_s * 1000),
-            "until": until, **error.to_json()}  # fmt: skip
-    if run.owed:
-        data["usage"] = dict(run.pay())
-    run.owner.post(lambda s: s.emit("llm/retry", data))
-    doing = f"waiting ({WAITS.get(error.code, 'the provider')}), attempt {attempt}"
-    run.says(doing, waits="provider", until=until)
-    await trio.sleep(delay_s)
-
-
-def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | None:
-    """The same request on the next route that can take it; ``routes`` are used up on the way."""
-    request = prepared.request
-    while routes:
-        route = routes.pop(0)
-        try:
-            call = run.services.models.prepare_call(route, patience=run.state.settings.get("patience"))
-            run.check_price(call)
-        except ModelError as error:
-            log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
-            continue
-        other = prepare(call, request.system, request.messages, request.tools, place=prepared.place)
-        if other.problem is None:
-            run.call = call
-            return other
-        log.warning("session %s: route %s is passed over: %s", run.state.id, route, other.problem)
-    return None
-
-
-def _sent(s: Scratch, run: Run, prepared: Prepared, attempt: int) -> None:
-    emit_request(s, prepared, run.turn, run.step, attempt)
 
 
 # --- the answer ----------------------------------------------------------------------------------
@@ -162,6 +56,7 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
         "content": content,
         "model": run.call.route if run.call is not None else None,
         "usage": run.priced(answer.usage),
+        "finish": "max-tokens" if answer.finish == "max-tokens" else None,
     }
     if content:
         await run.owner.record(lambda s: _emit_answer(s, data, groups[0] if groups else ()))

@@ -13,13 +13,17 @@ from typing import Final
 
 import attrs
 
-from dshd.driver import gates, prestep, step, waterfall
+from dshd.driver import asking, gates, prestep, step, waterfall
+from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.plugins import TurnStopping
 from dshd.session.deciding.budget import Stop
 from dshd.session.deciding.closing import Ending, close_turn
 from dshd.session.deciding.scratch import Scratch
+from dshd.tools.tool import Call
+
+Groups = Sequence[Sequence[Call]]
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +36,8 @@ async def work(run: Run) -> Ending | None:
     Raises `ModelError` (the call failed for good) and `DshError` (the log refused).
     Cancellation: at every await but the log's own; nothing is left running.
     """
-    run.call = run.services.models.prepare_call(_route(run), patience=run.state.settings.get("patience"))
-    run.check_price(run.call)
-    prepared = await prestep.enter(run)
-    while prepared is not None:
-        run.step += 1
-        run.notices, run.begins_with = (), ()
-        answer = await step.ask(run, prepared)
-        groups = await step.keep(run, answer)
+    groups = await (_resume(run) if run.resumed else _begin(run))
+    while groups is not None:
         await step.run_tools(run, groups)
         follows = await _follows(run)
         if follows.ends:
@@ -47,12 +45,28 @@ async def work(run: Run) -> Ending | None:
         run.claimed, run.finished, run.injects, run.owed = follows.claimed, {}, [], {}
         if follows.prepared is None and run.work.stop_at_boundary:
             return Ending(reason="interrupted", cause="shutdown", resume=True)
-        prepared = follows.prepared or await prestep.enter(run)
+        groups = await _answered(run, follows.prepared or await prestep.enter(run))
     return _refused(run)
 
 
-def _route(run: Run) -> str:
-    return str(run.state.settings.get("model") or "")
+async def _begin(run: Run) -> Groups | None:
+    run.prepare_call()
+    return await _answered(run, await prestep.enter(run))
+
+
+async def _answered(run: Run, prepared: Prepared | None) -> Groups | None:
+    """The calls that the answer of the step that has just opened asks for; None: none did."""
+    if prepared is None:
+        return None
+    run.step += 1
+    run.notices, run.begins_with = (), ()
+    return await step.keep(run, await asking.ask(run, prepared))
+
+
+async def _resume(run: Run) -> Groups:
+    """Go on with a step that waits since before this run."""
+    await prestep.look_around(run)
+    return await step.keep(run, await asking.ask(run, None))
 
 
 def _refused(run: Run) -> Ending:

@@ -36,9 +36,11 @@ class Quick:
 
 @attrs.frozen
 class Later:
-    """The step waits until ``until_ms`` (Unix ms), or until somebody wakes it."""
+    """The step waits until ``until_ms`` (Unix ms), or until somebody wakes it. ``named``: the provider asked
+    for that."""
 
     until_ms: int
+    named: bool = False
 
 
 @attrs.frozen
@@ -71,7 +73,7 @@ def decide(
     if named is not None and named > max(policy.longest, 0.0):
         fits = waited_s + named <= patience_s
         until = now_ms + round(named * 1000)
-        return Later(until) if fits else Fail(until)
+        return Later(until, named=True) if fits else Fail(until)
     if failures <= policy.quick:
         return Quick(max(named or 0.0, _backoff(failures, policy, rng)))
     delay = policy.later[min(failures - policy.quick, len(policy.later)) - 1]

@@ -189,8 +189,7 @@ def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     assert user(WHOLE).ahead() == [
         "driver.max_running", "tools.fetch", "approval", "mcp",
     ]  # fmt: skip
-    assert user("[model]\npatience = '1h'\n").ahead() == ["model.patience"]
-    assert user("[model]\npatience = 0\n").ahead() == []
+    assert user("[model]\npatience = '1h'\n").ahead() == []
     assert user("[sessions]\nask = 'wait'\n").ahead() == ["sessions.ask"]
     assert user("[sessions]\nask = 'deny'\n").ahead() == []
     assert user("[[rules]]\naction = 'ask'\n").ahead() == ["rules.action = ask"]

@@ -27,6 +27,13 @@ async def ended(world: World, session: Session, text: str = "go") -> dict[str, A
     return await settled(session, (await followup(session, text))["message"])
 
 
+async def impatient(world: World) -> Session:
+    """A session that has patience for quick retries, and for no wait."""
+    session = await world.session()
+    await session.change({"patience": 5.0}, ME)
+    return session
+
+
 def of_type(world: World, session: Session, type: str) -> list[dict[str, Any]]:
     return [e.data for e in world.events(session) if e.type == type]
 
@@ -59,7 +66,7 @@ async def test_quick_retries_used_up_end_the_turn_with_a_code_that_says_try_late
     autojump_clock: Any,
 ) -> None:
     async with World().run() as world:
-        session = await world.session()
+        session = await impatient(world)
         world.script = [ModelError("SERVER", "down")] * 9
         result = await ended(world, session)
         assert (result["outcome"], result["exit"], len(world.requests)) == ("error", 75, 3)
@@ -67,7 +74,7 @@ async def test_quick_retries_used_up_end_the_turn_with_a_code_that_says_try_late
 
 async def test_an_answer_of_nothing_is_an_error_and_leaves_no_empty_message(autojump_clock: Any) -> None:
     async with World().run() as world:
-        session = await world.session()
+        session = await impatient(world)
         world.script = [say(""), say(""), say("")]
         result = await ended(world, session)
         assert result["error"]["code"] == "EMPTY_RESPONSE"
@@ -91,7 +98,7 @@ async def test_a_turn_that_fails_for_good_keeps_nothing_of_the_failed_attempt(
     code: str, autojump_clock: Any
 ) -> None:
     async with World().run() as world:
-        session = await world.session()
+        session = await impatient(world)
         world.script = [half("partial", ModelError(code, "cut"))] * 3
         result = await ended(world, session)
         assert (result["outcome"], result["text"]) == ("error", "")
@@ -158,7 +165,7 @@ async def answered_by(
     world = World()
     world.route = Routes(world, {"scripted": fallback}, **routes)
     async with world.run():
-        session = await world.session()
+        session = await impatient(world)
         world.script = script
         result = await ended(world, session)
         return result, [c["route"] for c in of_type(world, session, "request/context")]

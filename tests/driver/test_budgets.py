@@ -277,6 +277,7 @@ async def test_attempts_that_failed_cost_what_they_cost() -> None:
         result = await settled(session, (await followup(session, "a"))["message"])
         assert result["exit"] == 0
         assert result["usage"]["cost"] == 3.0
+        await session.change({"patience": 5.0}, ME)
         w.script = [empty] * 9
         result = await settled(session, (await followup(session, "b"))["message"])
         assert result["outcome"] == "error"

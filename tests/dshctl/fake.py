@@ -173,7 +173,8 @@ RESULT: Json = {
 SESSION: Json = {
     "type": "session", "id": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",
     "title": "Fix the flaky login tests", "state": "running", "phase": "running", "turn": 12, "step": 4,
-    "doing": "bash: make test", "since_at": 0, "pending": {"next-turn": 2, "next-step": 1, "held": 1},
+    "doing": "bash: make test", "since_at": 0, "waits": None, "until_at": None,
+    "pending": {"next-turn": 2, "next-step": 1, "held": 1},
     "parked": None, "needs": [], "model": "fast", "mode": "workspace", "net": False, "ask": "wait",
     "implicit": True, "run": False, "parent": None, "key": None, "cost": None, "tokens": 118000,
     "bytes": 412690,

@@ -78,8 +78,8 @@ def test_a_named_delay_is_waited_for_at_least(after: float) -> None:
 
 
 def test_a_later_time_makes_the_step_wait_at_once_without_a_quick_one() -> None:
-    assert plan(1, "RATE_LIMIT", after=120.0) == Later(NOW + 120_000)
-    assert plan(1, "SERVER", at=NOW + 120_000) == Later(NOW + 120_000)
+    assert plan(1, "RATE_LIMIT", after=120.0) == Later(NOW + 120_000, named=True)
+    assert plan(1, "SERVER", at=NOW + 120_000) == Later(NOW + 120_000, named=True)
 
 
 def test_a_time_beyond_patience_fails_at_once_and_says_when() -> None:

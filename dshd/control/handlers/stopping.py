@@ -36,9 +36,10 @@ async def wake(call: Call) -> Json:
 
 
 async def _wake_all(call: Call) -> Json:
-    parked = [one["id"] for one in await call.registry.views(False) if one["parked"]]
+    views = await call.registry.views(False)
+    stopped = [one["id"] for one in views if one["parked"] or one["waits"] == "provider"]
     params = call.params.replace(all=False)
-    sessions = [await _wake_one(call, id, params) for id in parked]
+    sessions = [await _wake_one(call, id, params) for id in stopped]
     return {"type": "woken", "exit": 0, "sessions": sessions}
 
 

@@ -127,10 +127,10 @@ def unpriced(settings: Mapping[str, Any], config: Any, ref: str, price: Any = No
 
 
 class Stopwatch:
-    """Time of work, with pauses; it begins with one. Times are s of any one clock."""
+    """Time of work, with pauses; it begins with one. Times are s of any one clock; ``worked``: before."""
 
-    def __init__(self) -> None:
-        self._worked = 0.0
+    def __init__(self, worked: float = 0.0) -> None:
+        self._worked = worked
         self._since: float | None = None
 
     def go(self, now: float) -> None:

@@ -217,13 +217,13 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
 
 def recover(
     s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool, cause: str = "crash",
-    *, heard: int, describe: Describe,
+    *, heard: int, describe: Describe, waits: bool = False,
 ) -> None:  # fmt: skip
     """Close what a crash (or, ``cause`` import, an export) left open: `aborted` if that had been asked for,
-    else `interrupted`. ``heard``: Unix ms of the last that was written before it; what came after is not the
-    turn's time."""
+    else `interrupted`; with ``waits``, not a turn that only waits. ``heard``: Unix ms of the last that was
+    written before it; what came after is not the turn's time."""
     turn = s.state.turn
-    if turn is None:
+    if turn is None or (waits and turn.only_waits):
         return
     abort = turn.abort
     ending = Ending(

@@ -29,13 +29,26 @@ def abort(s: Scratch, number: int | None, asked: Abort) -> dict[str, Any]:
 
 
 def wake(s: Scratch, by: By) -> bool:
-    """Emit `driver/woken` if that changes anything."""
+    """Emit `driver/woken` if that changes anything: a waiting step tries at once, too."""
     state = s.state
     waits = bool(state.queues["next-turn"]) or any(m.wake for m in state.queues["next-step"])
-    if state.parked is None and (state.turn is not None or state.runnable or not waits):
+    idle = state.parked is None and (state.turn is not None or state.runnable or not waits)
+    if idle and not waits_for_provider(state):
         return False
     s.emit("driver/woken", {"by": dict(by)})
     return True
+
+
+def waits_for_provider(state: State) -> bool:
+    """Whether the open step waits for its provider, and would try at once if it were woken."""
+    turn = state.turn
+    return turn is not None and turn.only_waits and turn.wait is not None and turn.wait.what == "provider"
+
+
+def try_now(s: Scratch, by: By) -> None:
+    """Have a waiting step try at once, and change nothing else."""
+    if waits_for_provider(s.state):
+        s.emit("driver/woken", {"by": dict(by), "try": True})
 
 
 def close(s: Scratch, by: By) -> None:

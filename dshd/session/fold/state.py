@@ -144,8 +144,8 @@ class State:
     @property
     def owes(self) -> bool:
         """Whether an opening has something to write, whatever is asked: a turn to close, or the
-        messages from before a repair to hold."""
-        return self.turn is not None or self.repaired
+        messages from before a repair to hold. A turn that only waits is owed nothing."""
+        return (self.turn is not None and not self.turn.only_waits) or self.repaired
 
     @property
     def active(self) -> bool:

@@ -37,6 +37,32 @@ def requested(turn: int, abort: Abort) -> dict[str, Any]:
 
 
 @attrs.frozen(slots=True)
+class Wait:
+    """What an open step waits for, while nothing of it runs: the provider (``what`` is "provider").
+
+    ``since`` and ``until`` are Unix ms; ``until`` None: until somebody acts. ``code``: how the last attempt
+    failed; ``named``: it was the provider who said until when; ``asked``: of several routes, those that named
+    a time of their own, ``{route: Unix ms}``.
+    """
+
+    what: str
+    since: int
+    until: int | None = None
+    code: str | None = None
+    named: bool = False
+    asked: Mapping[str, int] = attrs.field(factory=dict)
+
+    def is_over(self, now: int) -> bool:
+        """By the wall clock. One that was set back to before the wait began says nothing about its end."""
+        return self.until is not None and not self.since <= now < self.until
+
+    def lasted(self, now: int) -> int:
+        """ms that it has taken by now, of those that it was to take."""
+        end = now if self.until is None else min(now, self.until)
+        return max(0, end - self.since)
+
+
+@attrs.frozen(slots=True)
 class CallState:
     """A tool call that has no result yet. ``started``: its `tool/call` is in the log."""
 
@@ -54,6 +80,8 @@ class OpenTurn:
     rejected, with their queues.
     ``calls``: those of the open step without a result, in the model's order.
     ``then_park``: the message at whose turn's end the session parks (``interrupt --keep``).
+    ``wait``: what the open step waits for; ``waits``, ``waited``: how often, and how many ms, it has waited
+    for its provider; ``attempt``: of its last `request/sent`. ``capped``: an answer was cut for its length.
     ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
     chunk of the attempt that streams, None when nothing streams. ``usage``: of all its calls;
     ``worked``: ms of work, up to its last step's end; ``errors``: tool results in a row that are
@@ -70,6 +98,11 @@ class OpenTurn:
     members: tuple[str, ...] = ()
     step: int = 0
     step_open: bool = False
+    attempt: int = 0
+    wait: Wait | None = None
+    waits: int = 0
+    waited: int = 0
+    capped: bool = False
     answered: bool = False
     chunks_from: int | None = None
     calls: Mapping[str, CallState] = attrs.field(factory=dict)
@@ -85,6 +118,11 @@ class OpenTurn:
     raised: Mapping[str, float] = attrs.field(factory=dict)
     unknown: tuple[Mapping[str, str], ...] = ()
     results_wait: bool = False
+
+    @property
+    def only_waits(self) -> bool:
+        """Its open step waits, and nobody has asked it to stop: it outlives the daemon."""
+        return self.wait is not None and self.abort is None
 
     @property
     def spent(self) -> Spending:

@@ -28,7 +28,7 @@ from dshd.session.disk.ledger import Hooks, Ledger
 from dshd.session.disk.shelf import Shelf
 from dshd.session.fold.events import file_name
 from dshd.session.fold.state import State
-from dshd.session.fold.who import Peer
+from dshd.session.fold.who import SYSTEM, Peer
 from dshd.session.owner.clock import Clock
 from dshd.session.owner.keeping import Keeper
 from dshd.session.owner.surroundings import Surroundings
@@ -161,8 +161,9 @@ class Live:
             s.emit("session/opened", {"boot": around.boot, "version": around.version, "found": found})
             go_on = around.services.config().recovery.continue_interrupted
             closing.recover(
-                s, partial, go_on and not repaired, heard=heard, describe=around.services.tools.describe
-            )
+                s, partial, go_on and not repaired, heard=heard, describe=around.services.tools.describe,
+                waits=not repaired,
+            )  # fmt: skip
             if repaired:
                 queueing.hold_doubted(s, doubted)
 
@@ -205,6 +206,11 @@ class Live:
             log.error("session %s does not go on: %s", self.id, error)
         finally:
             self._waits_for_room = False
+
+    def try_now(self, why: str) -> None:
+        """Have a step that waits for its provider try at once. Durability: none on return."""
+        if self.ledger is not None and self.usable and lifecycle.waits_for_provider(self.state):
+            self.ledger.post(lambda s: lifecycle.try_now(s, {**SYSTEM, "via": why}))
 
     async def go_on_if_owed(self) -> None:
         """A copied session may have an open turn that no start has closed; who waits needs its end."""

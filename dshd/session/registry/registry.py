@@ -215,6 +215,11 @@ class Registry:
                 await session.keep()
         await self._listing.save()
 
+    def reloaded(self) -> None:
+        """The config was read again, and may be what a provider is waited for."""
+        for session in self.loaded.values():
+            session.try_now("reload")
+
     # --- which there are
 
     async def rows(self) -> list[wire.SessionRow]:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import attrs
 
-from dshd import budgets
+from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.fold import spending
 from dshd.session.fold.events import QUEUES
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
-from dshd.session.fold.turns import EndedTurn
+from dshd.session.fold.turns import EndedTurn, Wait
 from dshd.session.shown import parking
 
 OUTCOME_EXITS: Final = {
@@ -42,6 +42,16 @@ class Activity:
     since: int | None = None
     waits: str | None = None
     until: int | None = None
+
+
+def waiting_for(code: str | None) -> str:
+    """What a turn does whose last attempt failed with this code, in a line."""
+    return f"waiting ({reasons.PROVIDER.get(code or '', reasons.PROVIDER_ELSE)})"
+
+
+def of_wait(wait: Wait) -> Activity:
+    """What a session does whose open step waits."""
+    return Activity("running", waiting_for(wait.code), wait.since, wait.what, wait.until)
 
 
 IDLE: Final = Activity()
@@ -169,6 +179,8 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
             ) -> dict[str, Any]:  # fmt: skip
     """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
     settings = state.settings
+    if activity.phase == "idle" and state.turn is not None and state.turn.wait is not None:
+        activity = of_wait(state.turn.wait)  # whether or not a daemon is there to wait
     word = session_state(state, activity, broken)
     return {
         "type": "session",
@@ -182,6 +194,8 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "step": state.turn.step if state.turn else None,
         "doing": activity.doing,
         "since_at": activity.since,
+        "waits": activity.waits,
+        "until_at": activity.until,
         "pending": {queue: len(state.queues[queue]) for queue in QUEUES},
         "parked": parked(state),
         "needs": _needs(state, broken),

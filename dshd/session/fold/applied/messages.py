@@ -134,7 +134,11 @@ def _claimed(state: State, claimed: inbox.Claimed) -> None:
 
 
 def _woken(state: State, event: Event) -> None:
-    """Unparks; a wish to retry alone does not, one that comes with a raised budget (``add``) does."""
+    """Unparks, and ends a wait for the provider. A wish to retry alone does not unpark, one that comes with a
+    raised budget (``add``) does; a mere wish to ``try`` what waits does not either."""
+    _try_now(state, event)
+    if event.data.get("try"):
+        return
     state.crashes = 0
     retry, add = event.data.get("retry"), event.data.get("add")
     if retry is not None:
@@ -144,6 +148,12 @@ def _woken(state: State, event: Event) -> None:
     if retry is None or add is not None:
         state.parked = None
         state.woken = bool(state.queues["next-turn"])
+
+
+def _try_now(state: State, event: Event) -> None:
+    wait = state.turn.wait if state.turn is not None else None
+    if state.turn is not None and wait is not None and wait.what == "provider":
+        state.turn = evolve(state.turn, wait=evolve(wait, until=event.time, asked={}))
 
 
 TABLE: Final[Appliers] = {

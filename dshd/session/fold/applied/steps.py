@@ -10,7 +10,7 @@ from dshd.session.fold.applied.shared import Appliers, attached, note_removal, o
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
-from dshd.session.fold.turns import CallState, answer_of
+from dshd.session.fold.turns import CallState, Wait, answer_of
 from dshd.session.fold.values import evolve
 
 # Errors of results that the end of a turn gave, not the tool.
@@ -21,20 +21,27 @@ def _step_start(state: State, event: Event) -> None:
     state.begun = True
     state.turn = evolve(
         open_turn(state), step=event.data["step"], step_open=True, answered=False, chunks_from=None,
-        calls={}, results_wait=False,
+        calls={}, results_wait=False, attempt=0, wait=None, waits=0, waited=0,
     )  # fmt: skip
 
 
 def _step_end(state: State, event: Event) -> None:
     turn = open_turn(state)
     worked = event.data.get("worked_ms", turn.worked)
-    ended = evolve(turn, step_open=False, chunks_from=None, worked=worked)
+    ended = evolve(turn, step_open=False, chunks_from=None, worked=worked, wait=None)
     state.turn = counting.spend(state, ended, event)
 
 
 def _retried(state: State, event: Event) -> None:
-    if state.turn is not None:
-        state.turn = counting.spend(state, state.turn, event)
+    """A failed attempt: there will be another one soon, or the step waits for its provider."""
+    if state.turn is None:
+        return
+    turn, data = counting.spend(state, state.turn, event), event.data
+    if data.get("waits") and turn.step_open:
+        named, asked = bool(data.get("named")), data.get("asked") or {}
+        wait = Wait("provider", event.time, data["until"], data.get("code"), named, asked)
+        turn = evolve(turn, wait=wait, waits=turn.waits + 1, worked=data.get("worked_ms", turn.worked))
+    state.turn = turn
 
 
 def _step_rejected(state: State, event: Event) -> None:
@@ -76,8 +83,11 @@ def _chunk(state: State, event: Event) -> None:
 
 
 def _request_sent(state: State, event: Event) -> None:
-    """A new attempt: what an earlier one streamed is no part of the answer."""
-    state.turn = evolve(open_turn(state), chunks_from=None)
+    """A new attempt: what an earlier one streamed is no part of the answer, and a wait is over."""
+    turn = open_turn(state)
+    lasted = turn.wait.lasted(event.time) if turn.wait is not None else 0
+    attempt = event.data.get("attempt", turn.attempt + 1)
+    state.turn = evolve(turn, chunks_from=None, attempt=attempt, wait=None, waited=turn.waited + lasted)
 
 
 def _assistant(state: State, event: Event) -> None:
@@ -95,6 +105,7 @@ def _assistant(state: State, event: Event) -> None:
         tools=turn.tools + len(calls),
         answer=answer_of(data["content"]) or turn.answer,
         model=data.get("model"),
+        capped=turn.capped or data.get("finish") == "max-tokens",
     )
     state.turn = counting.spend(state, answered, event)
 
