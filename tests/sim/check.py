@@ -10,7 +10,7 @@ import attrs
 
 from dshd.driver.history import History
 from dshd.log.codec import BadLine, Event
-from dshd.log.memory import _File
+from dshd.log.memory.nodes import File
 from dshd.model.request import ModelRequest, ToolSpec
 from dshd.session.fold import folding
 from dshd.session.fold.events import file_name
@@ -105,9 +105,9 @@ def _firm(life: Life, id: str, lines: list[bytes], loaded: bool) -> None:
 
 def _durable(life: Life, id: str) -> None:
     """Whatever an opening has read is on disk, not just in the page cache."""
-    ledger, file = life.registry.loaded[id].ledger, life.disk.calls._find(str(life.store.log_path(id)))
+    ledger, file = life.registry.loaded[id].ledger, life.disk.calls.find(str(life.store.log_path(id)))
     size = ledger.writer.synced_size if ledger is not None else 0
-    if isinstance(file, _File) and file.durable[:size] != file.cache[:size]:
+    if isinstance(file, File) and file.durable[:size] != file.cache[:size]:
         life.find(f"{id}: an opening believed lines that are not on disk")
 
 
@@ -168,8 +168,8 @@ def promises(life: Life, id: str, oracle: Oracle) -> None:
 
 def attached(life: Life, id: str, sha: str, size: int) -> bool:
     """Whether an attachment is there, whole, and durable, as it is before any message refers to it."""
-    file = life.disk.calls._find(str(life.store.attachments(id) / file_name(sha)))
-    if not isinstance(file, _File) or file.cache != file.durable:
+    file = life.disk.calls.find(str(life.store.attachments(id) / file_name(sha)))
+    if not isinstance(file, File) or file.cache != file.durable:
         return False
     return len(file.cache) == size and sha256(bytes(file.cache)) == sha
 
