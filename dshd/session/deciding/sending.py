@@ -69,6 +69,15 @@ class Send:
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
 
+def followup(
+    content: tuple[Block, ...], source: Mapping[str, Any], key: str | None, **flags: Any
+) -> Send:
+    """What is said by making a session with it, or by an interrupt: a followup that wakes."""
+    return Send(
+        verb="followup", queue="next-turn", wake=True, content=content, source=source, key=key, **flags
+    )  # fmt: skip
+
+
 @attrs.frozen(slots=True)
 class Place:
     queue: Queue

@@ -66,18 +66,10 @@ async def send(session: Live, p: wire.SendParams, peer: Peer, content: Content |
 async def interrupt(session: Live, p: wire.InterruptParams, peer: Peer, content: Content | None) -> Json:
     ledger = session.guard_person(peer)
     content = content or await prepare(session, p)
-    said = sending.Send(
-        verb="followup",
-        queue="next-turn",
-        wake=True,
-        content=content.blocks,
-        source=peer.source(p.as_),
-        key=p.key,
-        tag=p.tag,
-        interrupts=True,
-        then_park=p.keep,
-        reason=p.reason,
-    )
+    said = sending.followup(
+        content.blocks, peer.source(p.as_), p.key,
+        tag=p.tag, interrupts=True, then_park=p.keep, reason=p.reason,
+    )  # fmt: skip
     return await session.shelf.during(content.files, lambda: _send(session, ledger, said))
 
 

@@ -109,12 +109,5 @@ def _first_message(s: Scratch, p: wire.CreateParams, peer: Peer) -> tuple[Json |
     if p.text is None and p.content is None:
         return None, {}
     content = attachments.content_of(p.text, p.content)
-    send = sending.Send(
-        verb="followup",
-        queue="next-turn",
-        wake=True,
-        content=content.blocks,
-        source=peer.source(p.as_),
-        key=p.key,
-    )
+    send = sending.followup(content.blocks, peer.source(p.as_), p.key)
     return sending.decide(s, send, 1), {file_name(sha): raw for sha, raw in content.files.items()}
