@@ -1,7 +1,7 @@
 """On disk: the log, in which decisions become durable, and what can be made again from it.
 
-- The log: `ledger` (decisions in, batches on disk, callers woken), `opening` (from a file to a state),
-  `broken` (why one can't be written).
+- The log: `ledger` (batches on disk) with `proposals` (decisions in, callers woken), `opening` (from a file
+  to a state), `broken` (why one can't be written).
 - Beside it, derived: `checkpoint` (opening reads only what came after), with `archive` (what has ended) and
   `freeze` (a state as JSON).
 - Beside it, not derived: `shelf` (attachments).

@@ -21,15 +21,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from dshd.errors import DshError, Faulted, Internal, NoSpace, Stalled
+from dshd.errors import DshError, Faulted, Internal, NoSpace
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.disk.proposals import BUG, Decide, Proposal, Signal, contained, decide_one, refuse, settle
 from dshd.session.fold.events import SOON_SYNC_S
 from dshd.session.fold.state import State
 
@@ -39,88 +40,6 @@ T = TypeVar("T")
 DEADLINE_S = 10.0
 MOST_IN_A_BATCH = 512
 UNMARK_AFTER_S = 2.0
-BUG = "this is a bug in dshd; its log has the details."
-Decide = Callable[[Scratch], T]
-
-
-@attrs.define(eq=False)
-class Proposal(Generic[T]):
-    """Something to be decided. It is ``settled`` once it is decided and durable, or refused.
-
-    ``due`` is by when (Trio's time) whoever asked wants to know, if not for ever; ``tell`` is called once,
-    in the step in which they can.
-    """
-
-    decide: Decide[T]
-    due: float | None = None
-    tell: Callable[[Proposal[T]], None] | None = None
-    value: T | None = None
-    error: DshError | None = None
-    settled: bool = False
-    overdue: bool = False
-    _done: trio.Event | None = None
-
-    @property
-    def done(self) -> trio.Event:
-        """Set once there is something to `unwrap`."""
-        if self._done is None:
-            self._done = trio.Event()
-            if self.settled or self.overdue:
-                self._done.set()
-        return self._done
-
-    @property
-    def awaited(self) -> bool:
-        """Whether anybody wants to know what becomes of it."""
-        return self._done is not None or self.tell is not None
-
-    def settle(self, error: DshError | None = None) -> None:
-        if error is not None:
-            self.error = error
-        self.settled = True
-        self._answer()
-
-    def give_up(self) -> None:
-        """It is decided all the same; whoever asked isn't kept waiting."""
-        self.overdue = True
-        self._answer()
-
-    def _answer(self) -> None:
-        if self._done is not None:
-            self._done.set()
-        if self.tell is not None:
-            tell, self.tell = self.tell, None
-            _contained(tell, self)
-
-    def unwrap(self) -> T:
-        """What was decided. Raises what it was refused with, or `Stalled`."""
-        if not self.settled:
-            raise Stalled("the disk has not answered for 10 s; whether this was written is not known.",
-                          outcome="unknown")  # fmt: skip
-        if self.error is not None:
-            raise self.error
-        return cast(T, self.value)
-
-
-class Signal:
-    """Wakes whoever waits for the next change."""
-
-    def __init__(self) -> None:
-        self._event: trio.Event | None = None
-
-    def fire(self) -> None:
-        if self._event is not None:
-            self._event.set()
-            self._event = None
-
-    async def wait(self) -> None:
-        if self._event is None:
-            self._event = trio.Event()
-        await self._event.wait()
-
-    @property
-    def awaited(self) -> bool:
-        return self._event is not None and bool(self._event.statistics().tasks_waiting)
 
 
 @attrs.frozen(kw_only=True)
@@ -274,13 +193,13 @@ class Ledger:
         except Exception:
             log.exception("a batch failed")
         if unsettled := [p for p in batch if not p.settled]:
-            _refuse(unsettled, Internal(BUG, outcome="unknown"))
+            refuse(unsettled, Internal(BUG, outcome="unknown"))
         self._batch = []
 
     def _come_late(self, batch: list[Proposal[Any]], why: DshError) -> None:
         """What was proposed by who had the session in hand before it was let go of."""
         self._sync_wanted = self._unmark_wanted = False
-        _refuse(batch, why)
+        refuse(batch, why)
 
     async def _housekeeping(self) -> None:
         """What is done only while no proposal waits. In here, so that it can't meet a batch: a
@@ -303,7 +222,7 @@ class Ledger:
     async def _commit(self, batch: list[Proposal[Any]]) -> None:
         scratch = self._decide(batch)
         if not scratch.events:
-            _settle(batch)
+            settle(batch)
             return
         try:
             await self._persist(scratch)
@@ -311,7 +230,7 @@ class Ledger:
             await self._one_by_one(batch, error)
         except DshError as error:
             error.outcome = error.outcome or "not-written"  # of the marker: then nothing was tried
-            _refuse(batch, error)
+            refuse(batch, error)
             if isinstance(error, Faulted):
                 await self._hooks.faulted(error)
         else:
@@ -319,7 +238,7 @@ class Ledger:
 
     async def _one_by_one(self, batch: list[Proposal[Any]], error: NoSpace) -> None:
         if len(batch) == 1:
-            _refuse(batch, error)
+            refuse(batch, error)
             return
         for proposal in batch:
             proposal.error = None  # what was refused was so on a scratch that is no more
@@ -338,13 +257,13 @@ class Ledger:
         """Nobody who looks at the new state can undo it, or keep it from the others, by failing."""
         self.state = scratch.merge()
         self._prelude = None
-        _settle(batch)
-        _contained(self._hooks.tell, scratch.events[0].seq, scratch.lines)
+        settle(batch)
+        contained(self._hooks.tell, scratch.events[0].seq, scratch.lines)
         if not scratch.urgent:
             self._arm_sync()
         if self.marked and not self.state.active:
             self._arm_unmark()
-        _contained(self._hooks.changed, scratch.events)
+        contained(self._hooks.changed, scratch.events)
         self.changed.fire()
 
     # --- deciding
@@ -354,7 +273,7 @@ class Ledger:
         while True:
             scratch = self._fresh()
             owed = len(scratch.events)
-            if all(_decide_one(scratch, p) for p in batch if p.error is None):
+            if all(decide_one(scratch, p) for p in batch if p.error is None):
                 break
         if len(scratch.events) == owed and not (owed and self.state.owes):
             scratch = self._blank()
@@ -399,35 +318,3 @@ class Ledger:
         if self.marked and not self.state.active and self.writer.usable:
             self._unmark_wanted = True
             self._run()
-
-
-def _decide_one(scratch: Scratch, proposal: Proposal[Any]) -> bool:
-    """Decide one; False if the scratch is spoilt and all must be decided anew without it."""
-    before = len(scratch.events)
-    try:
-        proposal.value = proposal.decide(scratch)
-    except DshError as error:
-        proposal.error = error
-    except Exception:
-        log.exception("a proposal failed")
-        proposal.error = Internal(BUG, outcome="not-written")
-        return False
-    return proposal.error is None or len(scratch.events) == before
-
-
-def _contained(look: Callable[..., None], *args: Any) -> None:
-    try:
-        look(*args)
-    except Exception:
-        log.exception("a look at a batch failed")
-
-
-def _settle(batch: list[Proposal[Any]]) -> None:
-    for proposal in batch:
-        proposal.settle()
-
-
-def _refuse(batch: list[Proposal[Any]], error: DshError) -> None:
-    """All of them, those that were refused before, too: on a scratch that is no more."""
-    for proposal in batch:
-        proposal.settle(error)

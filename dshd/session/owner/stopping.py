@@ -12,7 +12,8 @@ from dshd.errors import Conflict, Invalid, NoSpace, Stalled
 from dshd.session.deciding import lifecycle, queueing, raising, retrying
 from dshd.session.deciding.budget import Now
 from dshd.session.deciding.scratch import Scratch
-from dshd.session.disk.ledger import DEADLINE_S, Proposal
+from dshd.session.disk.ledger import DEADLINE_S
+from dshd.session.disk.proposals import Proposal
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import Abort, OpenTurn
 from dshd.session.fold.who import Peer
