@@ -66,6 +66,8 @@ OTHERS: Final[dict[str, Entry]] = {
     "config": Entry("config", "check or show the configuration"),
     "paths": Entry("paths", "where everything is"),
     "doctor": Entry("doctor", "is all well? what to type if not"),
+    "setup": Entry("setup", "manual pages, completions, units for you"),
+    "completion": Entry("completion", "completion for bash, zsh or fish"),
     "fsck": Entry("fsck", "check the logs; --repair one"),
     "daemon": Entry("daemon", "start, stop, restart, reload the daemon"),
     "ping": Entry("ping", "is a daemon there?"),

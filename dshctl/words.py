@@ -14,8 +14,8 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents allow approvals attach compact completion deny jobs
-    prompt remember rpc schedule setup tools usage
+    acp agents allow approvals attach compact deny jobs
+    prompt remember rpc schedule tools usage
     """.split()  # noqa: SIM905 - a list to be read
 )
 

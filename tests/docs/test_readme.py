@@ -39,7 +39,8 @@ def test_every_source_in_the_table_of_other_agents_is_named() -> None:
 def test_everything_that_is_shared_data_is_packed() -> None:
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
     found = {path for patterns in packed.values() for pattern in patterns for path in ROOT.glob(pattern)}
-    wanted = {path for where in ("man", "systemd", "dshctl/schema") for path in (ROOT / where).glob("*")}
+    places = ("man", "systemd", "dshctl/schema", "dshctl/completions")
+    wanted = {path for where in places for path in (ROOT / where).glob("*")}
     assert found == {path for path in wanted if not path.name.startswith("__")}
 
 

@@ -140,6 +140,8 @@ EVERY = [
     ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
     ("models", ["model"]), ("doctor", ["check", "check"]),
+    ("setup", ["setup"]), ("setup --remove", ["setup"]), ("completion bash", ["completion"]),
+    ("completion --line dshctl", ["candidates"]),
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
     ("wake --all", ["woken", "woken"]), ("key deepseek", ["key"]),
     ("daemon status", ["daemon"]), ("daemon reload", ["reloaded"]), ("daemon start", ["daemon"]),
