@@ -90,6 +90,10 @@ class Root(click.Group):
         assert isinstance(found, click.Command)
         return found
 
+    def does(self, name: str) -> str:
+        """What a command does, without importing it."""
+        return COMMANDS[name].does
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
             raise mistaken(args[0], COMMANDS)

@@ -35,11 +35,11 @@ def COMMAND(cli: Cli, shell: str | None, line: str | None) -> None:
 
 
 def _complete(cli: Cli, line: str) -> None:
-    from dshctl.cli import ROOT
-
     found: dict[str, str] = {}
     try:
-        for word, what in completing.candidates(cli, ROOT, line):
+        root = click.get_current_context().find_root().command
+        assert isinstance(root, click.Group)
+        for word, what in completing.candidates(cli, root, line):
             found.setdefault(word, what)
     except (DshError, OSError):  # what was found by then is what there is
         pass
