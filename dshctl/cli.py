@@ -51,6 +51,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "wait": Entry("wait", "wait for messages, or for idle"),
     "message": Entry("message", "a message's way, step by step"),
     "why": Entry("why", "what a message waits for, in one sentence"),
+    "schedule": Entry("schedule", "what is sent by the clock"),
     "new": Entry("new", "make a session"),
     "show": Entry("show", "all about a session"),
     "set": Entry("set", "change a session's settings: K=V"),

@@ -255,7 +255,11 @@ def who(source: Json | None) -> str:
     kind = str(source.get("kind") or "user")
     place = source.get("tty") or _client(source)
     if kind != "user":
-        return f"{kind} {source['via']}" if source.get("via") and kind in ("plugin", "hook") else kind
+        return (
+            f"{kind} {source['via']}"
+            if source.get("via") and kind in ("plugin", "hook", "schedule")
+            else kind
+        )
     return f"you, {place}" if place else "you"
 
 

@@ -55,6 +55,16 @@ def moment(at: int, now: int) -> str:
     return f"{_date(then, time.localtime(now / 1000))} {then.tm_hour:02}:{then.tm_min:02}"
 
 
+def coming(at: int, now: int) -> str:
+    """``02:00`` if it is within a day, else the day too."""
+    return moment(at, now)[-5:] if at - now < 86_400_000 else moment(at, now)
+
+
+def until(at: int, now: int) -> str:
+    """``in 13 h``."""
+    return f"in {age(at - now)}" if at - now >= 1000 else "now"
+
+
 def exact(at: int) -> str:
     """``12:04:11``."""
     return time.strftime("%H:%M:%S", time.localtime(at / 1000))

@@ -10,7 +10,7 @@ from dshctl.base import SESSION, Cli, command, one_session, session_argument
 from dshctl.chat import cost_parts, tokens_text
 from dshctl.commands.ls import state_of
 from dshctl.output import one_line
-from dshctl.times import moment, now_ms
+from dshctl.times import coming, moment, now_ms
 from dshd import budgets, wire
 
 Json = dict[str, Any]
@@ -85,6 +85,9 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
         session
     )
     yield "spent", ", ".join(spent)
+    rows = session.get("schedules") or ()
+    for label, row in zip(("schedules", *[""] * len(rows)), rows, strict=False):
+        yield label, _scheduled(row, now)
     for label, use in zip(("budgets", *[""] * 9), session.get("budgets") or (), strict=False):
         yield label, budgets.fraction(use)
     context = session.get("context") or {}
@@ -98,6 +101,11 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
         yield "log", f"{sending.short(str(session['log']))}, {size_text(session.get('bytes') or 0)}"
     elif session.get("bytes"):
         yield "log", size_text(session["bytes"])
+
+
+def _scheduled(row: Json, now: int) -> str:
+    due = f"next {coming(row['next_at'], now)}" if row["next_at"] else row["state"]
+    return f"{row['id']}, {row['when']}, {due}: {one_line(row['text'])}"
 
 
 def size_text(size: float) -> str:

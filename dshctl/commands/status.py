@@ -12,7 +12,7 @@ from dshctl import exits, sentences
 from dshctl.base import Cli, command
 from dshctl.commands.show import size_text
 from dshctl.output import cut, one_line, pad, width
-from dshctl.times import age, clock, now_ms, since
+from dshctl.times import age, clock, coming, now_ms, since, until
 from dshd import budgets, wire
 from dshd.errors import Unreachable
 
@@ -33,7 +33,8 @@ def COMMAND(cli: Cli, short: bool, check: bool) -> int:
     if not cli.json:
         text = [line for line in (short_line(status),) if line] if short else full_lines(cli, status)
         cli.out.lines(text)
-    return exits.FAILURE if check and needing(sessions_of(status)) else exits.DONE
+    needs = needing(sessions_of(status)) or refused_schedules(status)
+    return exits.FAILURE if check and needs else exits.DONE
 
 
 def _not_running(cli: Cli, short: bool) -> int:
@@ -77,6 +78,18 @@ def _in_state(sessions: list[Json], *states: str) -> list[Json]:
     return [session for session in sessions if session.get("state") in states]
 
 
+def refused_schedules(status: Json) -> list[Json]:
+    """Those that could not be sent the last time."""
+    found: list[Json] = (status.get("scheduled") or {}).get("refused") or []
+    return found
+
+
+def _need_schedule(row: Json, now: int) -> tuple[str, str, str]:
+    last = row["last"]
+    words = f"refused {clock(last['due_at'], now)}: {one_line(last['detail'] or '')}"
+    return row["id"], words, f"dshctl schedule log {row['id']}"
+
+
 def short_line(status: Json) -> str:
     """``dshd 1 run 1 wait 1! 1p``; nothing when all is idle."""
     sessions = sessions_of(status)
@@ -87,7 +100,7 @@ def short_line(status: Json) -> str:
         for found, mark in (
             (_in_state(sessions, "running"), " run"),
             (_in_state(sessions, "waiting"), " wait"),
-            ([session for session in needs if session not in parked], "!"),
+            ([session for session in needs if session not in parked] + refused_schedules(status), "!"),
             (parked, "p"),
         )
         if found
@@ -101,10 +114,14 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     waits = [s for s in _in_state(sessions, "waiting") if s not in needs]
     running = [s for s in _in_state(sessions, "running") if s not in needs]
     head = heading(status, now)
-    if not (needs or waits or running):
-        return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions)]
+    refused = refused_schedules(status)
+    if not (needs or waits or running or refused):
+        return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions, now)]
     blocks = [
-        ("needs you", [_need(session, now) for session in needs]),
+        (
+            "needs you",
+            [_need(session, now) for session in needs] + [_need_schedule(row, now) for row in refused],
+        ),
         ("waits", [_waiting(session, now) for session in waits]),
         ("running", [_running(session, now) for session in running]),
     ]
@@ -112,7 +129,7 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     lines = [head, ""]
     for title, rows in blocks:
         lines += [title, *_block(cli, rows, every)] if rows else []
-    return lines + _tail(status, sessions)
+    return lines + _tail(status, sessions, now)
 
 
 def heading(status: Json, now: int) -> str:
@@ -229,11 +246,22 @@ def _running(session: Json, now: int) -> tuple[str, str, str]:
     return sentences.name_of(session), f"{words}; {queued} queued" if queued else words, ""
 
 
-def _tail(status: Json, sessions: list[Json]) -> list[str]:
-    """``14 idle, 212 closed (88 MB).``"""
+def _tail(status: Json, sessions: list[Json], now: int) -> list[str]:
+    """``14 idle, 212 closed (88 MB). Next: triage, 02:00 (in 13 h).``"""
     idle, closed = len(_in_state(sessions, "idle")), status.get("closed")
     closed = len(_in_state(sessions, "closed")) if closed is None else closed
     parts = [f"{idle} idle"] if idle else []
     size = f" ({size_text(status['closed_bytes'])})" if status.get("closed_bytes") else ""
     parts += [f"{closed} closed{size}"] if closed else []
-    return [*([", ".join(parts) + "."] if parts else []), *spool_lines(status.get("spool"))]
+    words = [", ".join(parts) + "."] if parts else []
+    words += _coming(status, now)
+    return [*([" ".join(words)] if words else []), *spool_lines(status.get("spool"))]
+
+
+def _coming(status: Json, now: int) -> list[str]:
+    row = (status.get("scheduled") or {}).get("next")
+    if row is None:
+        return []
+    return [
+        f"Next: {row['name'] or row['id']}, {coming(row['next_at'], now)} ({until(row['next_at'], now)})."
+    ]

@@ -18,6 +18,7 @@ from dshd.control.encoding import Data
 from dshd.control.feed import Follower, Hub, Watcher
 from dshd.control.takeup import Gate
 from dshd.control.uploads import Uploads
+from dshd.log.store import OWN
 from dshd.order import InOrder
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
@@ -114,7 +115,10 @@ class Call:
         """The session that ``session`` and ``cwd`` mean."""
         return await self.registry.get(await self.id(exact=exact))
 
-    async def id(self, *, exact: bool = False) -> str:
+    async def id(self, *, exact: bool = False, log: bool = False) -> str:
+        """``log``: also the one that belongs to no session."""
+        if log and self.params.session == OWN and await self.registry.has_own_log():
+            return OWN
         return await self.registry.resolve(self.params.session, self.params.cwd, exact=exact)
 
     async def session_of(self, message: str) -> Session:

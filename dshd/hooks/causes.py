@@ -46,6 +46,9 @@ def _notice(state: State, event: Event, here: About) -> Notice | None:
         what = str(event.data.get("text") or event.data.get("name") or "a call")
         id = str(event.data.get("id") or event.data.get("approval") or event.seq)
         return _of(here, "approval", f"approval {id}", f"{here.name} asks whether it may: {what}")
+    if event.type == "schedule/fired" and event.data.get("skipped") == "refused":
+        id, why = event.data["id"], str(event.data.get("detail"))
+        return _of(here, "parked", f"schedule {id} {why}", f"schedule {id} was refused: {why}")
     if event.type != "turn/end":
         return None
     reason, error = event.data["reason"], event.data.get("error") or {}

@@ -6,6 +6,7 @@
     STATE/sessions/<id>/attachments/  its long texts, each named by the hash of its bytes
     STATE/sessions/.new-<id>/         one that is being made, or was when the power went
     STATE/sessions/.trash-<id>/       one that is being removed
+    STATE/+schedules/                 a log like a session's, of what belongs to none (`OWN`)
     STATE/active/<id>                 empty: the daemon opens it by itself when it starts
     STATE/reserve                     1 MiB, given up to write closing events on a full disk
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from dshd.errors import Conflict, DshError, NotFound
 from dshd.log.disk import FILE_MODE, Disk, explained
 
+OWN = "+schedules"  # the id of that log; no session can have it
 LOG = "log.jsonl"
 ATTACHMENTS = "attachments"
 NEW = ".new-"
@@ -50,10 +52,10 @@ class Store:
             self.disk.create_dir_synced(self.active)
 
     def session_dir(self, session: str) -> Path:
-        return self.sessions / session
+        return self.state / OWN if session == OWN else self.sessions / session
 
     def log_path(self, session: str) -> Path:
-        return self.sessions / session / LOG
+        return self.session_dir(session) / LOG
 
     # -- sessions
 
@@ -156,7 +158,7 @@ class Store:
     # -- attachments
 
     def attachments(self, session: str) -> Path:
-        return self.sessions / session / ATTACHMENTS
+        return self.session_dir(session) / ATTACHMENTS
 
     def attach(self, session: str, files: Mapping[str, bytes]) -> None:
         """Keep these files (name: content). One that is there has this content: names are hashes."""

@@ -169,7 +169,7 @@ def _shown(target: Target, window: Window, first: int) -> ToolOutput:
     if not window.shown and window.last < first - 1:
         raise ToolFailure(
             f"{target.named} has {plural.count(window.last, 'line')}; there is no line {first}",
-            code="OUT_OF_RANGE"
+            code="OUT_OF_RANGE",
         )
     if not window.shown:
         return text_output(f"[{target.named} is empty]" if first == 1 else "[end of file]", summary="0 lines")

@@ -3,8 +3,8 @@
 The protocol is JSON-RPC 2.0, one object per line (see `control`). Here is what both ends must agree on:
 
 - `terms`: words and numbers; `params`: what a class of parameters is made of;
-- the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `messages`,
-  `logs`, `transfer`;
+- the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `schedules`,
+  `messages`, `logs`, `transfer`;
 - `ids`: the forms of ids and names; `which`: how a session reference as typed becomes a session;
 - `quantities`, `times`, `settings`: durations, amounts, moments and settings as they are typed; `spelling`:
   near words.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dshd.wire.params import *
     from dshd.wire.quantities import *
     from dshd.wire.queue import *
+    from dshd.wire.schedules import *
     from dshd.wire.sending import *
     from dshd.wire.sessions import *
     from dshd.wire.settings import *
@@ -57,6 +58,10 @@ HOLDS: Final = {  # {module: the names in it}
     "sessions": """
         CreateParams ListParams ShowParams SetParams RenameParams CloseParams DeleteParams
         ReopenParams ForkParams FsckParams
+    """,
+    "schedules": """
+        ScheduleAddParams ScheduleListParams OfSchedule ScheduleLogParams ScheduleRmParams
+        SchedulePauseParams ScheduleResumeParams ScheduleRunParams
     """,
     "sending": "SendParams InterruptParams",
     "turns": "AbortParams WakeParams RetryParams WaitParams",

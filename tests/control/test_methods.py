@@ -37,6 +37,7 @@ READERS = {
     "daemon.hello", "daemon.status", "model.list", "session.list", "session.show", "session.wait",
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
+    "schedule.list", "schedule.log",
 }  # fmt: skip
 
 
@@ -57,6 +58,8 @@ async def denied(client: Client, method: str, **params: Any) -> str:
 
 VALID: dict[str, dict[str, Any]] = {
     "session.create": {"dir": "/"},
+    "schedule.add": {"session": "api", "text": "t", "zone": "UTC", "typed": "@daily", "cron": "@daily"},
+    **{f"schedule.{op}": {"schedule": "c1"} for op in ("rm", "pause", "resume", "run")},
     "session.set": {"session": "api", "values": {"net": True}},
     "session.rename": {"session": "api", "name": "other"},
     "queue.edit": {"message": "s1234567.1", "text": "x"},

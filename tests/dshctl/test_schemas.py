@@ -42,6 +42,7 @@ STATUS: Json = {
     "today": {"tokens": 1_900_000, "cost": 2.31, "currency": "USD"}, "sessions": [SESSION], "closed": 2,
     "closed_bytes": 88,
     "spool": {"waiting": 0, "refused": 0, "problem": None, "dir": "/home/you/.local/state/dshd/spool"},
+    "scheduled": {"count": 0, "next": None, "refused": []},
 }  # fmt: skip
 ABORTED: Json = {
     "type": "aborted", "exit": 0, "session": "s4h8w2c1", "name": "api", "turn": 12,
@@ -95,8 +96,22 @@ WHY: Json = {
     "outcome": None, "doing": None, "since_at": None, "ahead": 0,
 }  # fmt: skip
 CHECK: Json = {"type": "check", "check": "sandbox", "level": "warn", "what": "x", "fix": "man dshd, SANDBOX"}
+FIRING: Json = {
+    "type": "firing", "schedule": "c1", "due_at": 0, "at": 0, "late_ms": 0, "message": "s4h8w2c1.17",
+    "session": None, "outcome": "completed", "state": None, "skipped": None, "detail": None, "code": None,
+    "missed": 0, "by": None,
+}  # fmt: skip
+SCHEDULE: Json = {
+    "type": "schedule", "id": "c1", "session": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",
+    "run": None, "kind": "cron", "when": "0 2 * * *", "zone": "Europe/Berlin", "state": "active",
+    "next_at": 90_000_000, "nexts_at": [90_000_000], "overlap": "skip", "catch_up": True, "text": "triage",
+    "created_at": 0, "by": {}, "paused": None, "last": FIRING, "firings": None, "warning": None,
+}  # fmt: skip
 ANSWERS: Json = {
     "daemon.doctor": {"type": "doctor", "checks": [CHECK]},
+    "schedule.add": SCHEDULE, "schedule.rm": SCHEDULE, "schedule.pause": SCHEDULE, "schedule.run": SCHEDULE,
+    "schedule.resume": SCHEDULE, "schedule.log": {**SCHEDULE, "firings": [FIRING]},
+    "schedule.list": {"type": "schedules", "schedules": [SCHEDULE]},
     "daemon.status": STATUS, "daemon.reload": {"type": "reloaded", "exit": 0, "config": "/c", "warnings": []},
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT,
@@ -145,6 +160,10 @@ EVERY = [
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),
     ("wake --all", ["woken", "woken"]), ("key deepseek", ["key"]),
     ("daemon status", ["daemon"]), ("daemon reload", ["reloaded"]), ("daemon start", ["daemon"]),
+    ("schedule", ["schedule"]), ("schedule add every 2h x", ["schedule"]), ("schedule rm c1", ["schedule"]),
+    ("schedule add --run @daily x", ["schedule"]), ("schedule pause c1", ["schedule"]),
+    ("schedule resume c1", ["schedule"]), ("schedule run c1", ["schedule"]),
+    ("schedule log c1", ["schedule", "firing"]),
     ("--version", ["version"]), ("steer", ["error"]), ("", ["error"]), ("nonsense", ["error"]),
 ]  # fmt: skip
 EVENT: Json = {

@@ -34,6 +34,7 @@ async def status(call: Call) -> Json:
         "sessions": [one for one in sessions if one["state"] != "closed"],
         "closed": len(closed),
         "closed_bytes": sum(one["bytes"] or 0 for one in closed),
+        "scheduled": await call.registry.schedules.summary(),
         "spool": {**spooled._asdict(), "dir": str(spool.path)},
     }
 

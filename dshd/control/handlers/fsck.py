@@ -13,7 +13,7 @@ async def fsck(call: Call) -> Json:
     params: wire.FsckParams = call.params
     if params.all and params.session is not None:
         raise Invalid("either one session or all @ $.all")
-    ids = [row.id for row in await call.registry.rows()] if params.all else [await call.id()]
+    ids = await call.registry.all_logs() if params.all else [await call.id(log=True)]
     if params.repair and params.all:
         raise Invalid("repair one session at a time", hint="dshctl fsck --repair NAME")
     if params.repair:

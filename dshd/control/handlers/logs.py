@@ -15,7 +15,7 @@ from dshd.errors import Damaged
 async def read(call: Call) -> Json:
     """Events as notifications, at the pace at which the client takes them, then the answer."""
     params: wire.LogReadParams = call.params
-    session = await call.id()
+    session = await call.id(log=True)
     try:
         return await _read(call, session, params)
     except Damaged as damaged:

@@ -53,7 +53,8 @@ async def ls(call: Call) -> Json:
 
 
 async def show(call: Call) -> Json:
-    return (await call.session()).show_all()
+    session = await call.session()
+    return {**session.show_all(), "schedules": await call.registry.schedules.rows(session.id)}
 
 
 async def rename(call: Call) -> Json:
@@ -67,7 +68,7 @@ async def close(call: Call) -> Json:
 
 
 async def reopen(call: Call) -> Json:
-    _session, view = await call.registry.reopen(await call.session(), call.peer)
+    _session, view = await call.registry.reopen(await call.registry.get(await call.id(log=True)), call.peer)
     return view
 
 

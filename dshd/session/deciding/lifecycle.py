@@ -7,8 +7,9 @@ from typing import Any
 
 from dshd.errors import Conflict
 from dshd.plural import count
-from dshd.session.deciding import queueing
+from dshd.session.deciding import queueing, scheduling
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.schedules import standing
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import Abort, requested
 from dshd.session.shown import parking
@@ -67,12 +68,22 @@ def _not_over(state: State) -> str | None:
         return f"runs turn {state.turn.number}"
     if state.pending:
         return f"holds {count(state.pending, 'message')}"
-    return going_on(state)
+    return going_on(state) or has_schedules(state)
 
 
 def going_on(state: State) -> str | None:
     """In words, which turn it goes on with by itself as soon as it may: work that hasn't ended."""
     return f"is about to go on with turn {state.again}" if state.again is not None else None
+
+
+def has_schedules(state: State) -> str | None:
+    """In words, what is still to be sent to it by the clock."""
+    ids = [one.id for one in standing(state.schedules)]
+    return (
+        f"has {count(len(ids), 'schedule')} ({', '.join(ids[:5])}{', ...' if ids[5:] else ''})"
+        if ids
+        else None
+    )
 
 
 def clear_and_close(s: Scratch, by: By) -> bool:
@@ -81,6 +92,7 @@ def clear_and_close(s: Scratch, by: By) -> bool:
     if s.state.turn is not None:
         return False
     queueing.clear(s, None, by)
+    scheduling.clear(s, by)
     if not s.state.closed:
         s.emit("session/closed", {"by": dict(by)})
     return True
@@ -96,7 +108,7 @@ def run_is_over(state: State) -> bool:
     was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
     if state.closed or state.turn is not None or not state.settings.get("run"):
         return False
-    over = state.last_turn > 0 and not state.pending and state.again is None
+    over = state.last_turn > 0 and not state.pending and state.again is None and not state.scheduled
     return over and not parking.is_cut_off(state)
 
 

@@ -33,6 +33,8 @@ _TYPES: Final = (
     "compaction/start compaction/summary compaction/end",
     "approval/asked approval/answered abort/requested todo/write log/gap log/repaired",
     "hook/ran hook/due hook/begun hook/done",
+    "schedule/numbered schedule/added schedule/removed schedule/paused schedule/resumed schedule/reckoned",
+    "schedule/fired schedule/ended",
 )
 KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())
 _HOOKS: Final = ("hook/ran", "hook/due", "hook/begun", "hook/done")

@@ -17,13 +17,19 @@ from typing import Final
 from dshd.log.codec import Event
 from dshd.session.fold import gap as gaps
 from dshd.session.fold import surface
-from dshd.session.fold.applied import messages, sessions, steps, turns
+from dshd.session.fold.applied import messages, schedules, sessions, steps, turns
 from dshd.session.fold.applied.shared import Appliers
 from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
 
 # An event that is in no table changes nothing but the state's seq, its time and, if it says so, the surface.
-APPLIERS: Final[Appliers] = {**sessions.TABLE, **messages.TABLE, **turns.TABLE, **steps.TABLE}
+APPLIERS: Final[Appliers] = {
+    **sessions.TABLE,
+    **messages.TABLE,
+    **turns.TABLE,
+    **steps.TABLE,
+    **schedules.TABLE,
+}
 
 
 class Nonsense(ValueError):

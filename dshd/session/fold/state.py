@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from dshd.session.fold import attachments, inbox, undo
+from dshd.session.fold import attachments, inbox, schedules, undo
 from dshd.session.fold.events import Message
 from dshd.session.fold.inbox import Queues
 from dshd.session.fold.layer import Rows, Table
@@ -53,7 +53,8 @@ class State:
     own budgets were raised; ``adding``: those of the turn that is to be retried. ``weight``, ``timed``,
     ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
     wake and aren't held. ``files``: attachments that messages refer to.
-    ``begun``: a step was opened since it was made."""
+    ``begun``: a step was opened since it was made. ``schedules``: `{id: ...}`, and ``numbers``: whose each id
+    is, in the one log that notes that (see `schedules`)."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -86,6 +87,8 @@ class State:
     lately: Mapping[int, Mapping[str, Any]] = attrs.field(factory=dict)
     raised: Mapping[str, float] = attrs.field(factory=dict)
     adding: Mapping[str, float] | None = None
+    schedules: schedules.Schedules = attrs.field(factory=dict)
+    numbers: Mapping[str, str] = attrs.field(factory=dict)
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
@@ -150,8 +153,13 @@ class State:
     @property
     def active(self) -> bool:
         """Whether the daemon must open this session by itself at its next start."""
-        waits = self.queues["held"] or self.timed
+        waits = self.queues["held"] or self.timed or self.scheduled
         return self.turn is not None or self.runnable or bool(waits)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it has schedules that may still be due."""
+        return bool(self.schedules and schedules.standing(self.schedules))
 
     @property
     def pending(self) -> int:

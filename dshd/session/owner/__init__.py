@@ -5,5 +5,5 @@ retry), `waiting`, `queue_commands`.
 
 Below them is `live`: the ledger and the driver, started and stopped; with `clock` (what comes due), `keeping`
 (checkpoints, and what leaves memory), `loading` (who holds it, and how long it stays), `surroundings` (what
-it needs of the daemon).
+it needs of the daemon), `board` (when the next schedule is due, of all sessions).
 """

@@ -67,6 +67,7 @@ class Live:
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
         around.services.days.note(id, state.lately)
+        around.board.note(id, state)
         self.ledger: Ledger | None = None
         if writer is not None:
             self.ledger = Ledger(state, writer, self._hooks(), self._prelude(partial, found))
@@ -124,6 +125,9 @@ class Live:
         if turn is not None and turn.abort is not None:
             self.driver.cancel(turn.abort.cause, turn.number)
         self.around.services.days.note(self.id, self.state.lately)
+        self.around.board.note(self.id, self.state)
+        if self.state.settings.get("run") and any(event.type == "turn/end" for event in events):
+            self.around.board.run_ended(self.state)
         if any(event.type == "session/changed" for event in events):
             self.driver.look_at_time()
         for notice in causes.notices(self.state, events):
@@ -149,6 +153,7 @@ class Live:
                 if again.seq >= self.ledger.writer.synced:  # else somebody has cut the file: what is known
                     self.ledger.state = again
                 self.around.services.days.note(self.id, self.state.lately)
+                self.around.board.note(self.id, self.state)
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)
             self.around.on_reset(self.id, self.ledger.writer.synced)

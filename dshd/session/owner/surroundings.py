@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import attrs
 
 from dshd.driver.port import Services
+from dshd.session.owner.board import Board
 
 
 @attrs.frozen(kw_only=True)
@@ -16,7 +17,8 @@ class Surroundings:
     ``mark`` and ``unmark`` put and remove the session's active marker; ``attach`` and ``detach``
     keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
     end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
-    by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken."""
+    by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken. ``board`` is
+    told of schedules."""
 
     services: Services
     start: Callable[..., None]
@@ -26,6 +28,7 @@ class Surroundings:
     detach: Callable[[str, list[str]], Awaitable[None]]
     what_ends_us: Callable[[], str | None]
     reopening: Callable[[str, str], AbstractAsyncContextManager[None]]
+    board: Board
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     boot: str

@@ -82,11 +82,16 @@ def _rejected(data: Json, rename: Rename) -> Json:
     return {**data, "messages": [rename(id) for id in data["messages"]]}
 
 
+def _fired(data: Json, rename: Rename) -> Json:
+    return {**data, "message": rename(data["message"])} if data.get("message") else data
+
+
 _IDS: Final[dict[str, Callable[[Json, Rename], Json]]] = {
     "session/header": _header,
     "inbox/spliced": _spliced,
     "user/message": _message,
     "step/rejected": _rejected,
+    "schedule/fired": _fired,
 }
 
 # --- where a fork begins -------------------------------------------------------------------------

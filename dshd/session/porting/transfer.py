@@ -220,9 +220,9 @@ def _check_settings(state: State) -> None:
 
 def import_batch(
     made: Made, now: int, *, by: Json, boot: str, version: str, settings: Mapping[str, Any],
-    describe: closing.Describe,
+    schedules: Mapping[str, str], describe: closing.Describe,
 ) -> Scratch:  # fmt: skip
-    """The last batch; ``settings`` are what changes of them."""
+    """The last batch; ``settings`` are what changes of them, ``schedules`` their new ids."""
     assert made.loaded is not None
     s = Scratch(made.state, now, made.synced)
     repaired, doubted, heard = s.state.repaired, s.state.doubted, s.state.time
@@ -232,7 +232,8 @@ def import_batch(
         queueing.hold_doubted(s, doubted)
     if settings:
         s.emit("session/changed", {"set": dict(settings), "by": by})
-    s.emit("session/imported", {"from": made.original, "by": by})
+    came = {"from": made.original, "by": by}
+    s.emit("session/imported", {**came, "schedules": dict(schedules)} if schedules else came)
     return s
 
 

@@ -77,6 +77,13 @@ class Creator:
             session.driver.poke()
             return Created(session, receipt)
 
+    async def check(self, p: wire.CreateParams, peer: Peer) -> None:
+        """Raises what `create` would, of what can be known before."""
+        if p.name is not None:
+            wire.check_name(p.name)
+        choice = await self._services.models.choose(p.model, client_is_terminal=p.terminal)
+        await self._maker.check(p.replace(name=None), choice)
+
     async def _again(self, key: str, p: wire.CreateParams, peer: Peer) -> Created | None:
         session = await self._of_key(key)
         if session is not None:

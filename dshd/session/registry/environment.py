@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from dshd import paths, wire
+from dshd.log.disk import Disk
 from dshd.log.store import Store
 from dshd.session.fold.state import State
 
@@ -45,6 +47,19 @@ def _passes(name: str, value: object) -> bool:
     return isinstance(value, str) and wire.is_variable(name, value)
 
 
+def read(disk: Disk, path: Path) -> dict[str, str]:
+    """Secrets as they are on disk; none, with a warning, if they can't be used. Blocking."""
+    try:
+        return _secrets(disk.read_bytes(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning(
+            "session %s goes without its secrets: %s can't be used: %s", path.parent.name, path, error
+        )
+        return {}
+
+
 class Environments:
     """Those of the loaded sessions."""
 
@@ -58,15 +73,8 @@ class Environments:
         return {**env, **self._secrets.get(state.id, {})}
 
     def read(self, id: str) -> dict[str, str]:
-        """A session's secrets as they are on disk; none, with a warning, if they can't be used. Blocking."""
-        path = self._store.session_dir(id) / SECRETS
-        try:
-            return _secrets(self._store.disk.read_bytes(path))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            log.warning("session %s goes without its secrets: %s can't be used: %s", id, path, error)
-            return {}
+        """A session's secrets as they are on disk. Blocking."""
+        return read(self._store.disk, self._store.session_dir(id) / SECRETS)
 
     def know(self, id: str, secrets: dict[str, str]) -> None:
         self._secrets[id] = secrets

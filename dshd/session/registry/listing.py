@@ -20,7 +20,7 @@ import trio
 from dshd import wire
 from dshd.errors import DshError
 from dshd.log.disk import Disk
-from dshd.log.store import Store
+from dshd.log.store import OWN, Store
 from dshd.session.disk import days, opening
 from dshd.session.disk.days import Days
 from dshd.session.fold.state import State
@@ -60,7 +60,7 @@ class Listing:
     async def rows(self) -> list[wire.SessionRow]:
         """What `wire.resolve` chooses from."""
         await self._read.wait()
-        loaded = {id: session.row() for id, session in self._loaded.items()}
+        loaded = {id: session.row() for id, session in self._loaded.items() if id != OWN}
         return list({**dict(self._views.rows()), **loaded}.values())
 
     async def views(self, all: bool) -> list[Json]:
@@ -71,13 +71,13 @@ class Listing:
 
     def known(self) -> list[Json]:
         """``session`` objects of all that have been read by now."""
-        loaded = {id: session.show() for id, session in self._loaded.items()}
+        loaded = {id: session.show() for id, session in self._loaded.items() if id != OWN}
         return list({**dict(self._views.views()), **loaded}.values())
 
     def loaded_as(self, ref: str) -> str | None:
         """Without looking at all sessions: an open one of this name is the only one, and no name looks
         like an id."""
-        if ref in self._loaded:
+        if ref in self._loaded and ref != OWN:
             return ref
         known = self._loaded.get(self._named.get(ref, ""))
         if known is None or not _is_called(known, ref):
@@ -135,7 +135,8 @@ class Listing:
 
     def left(self, session: Session) -> None:
         """It leaves memory."""
-        self._views.put({**session.show(), "id": session.id})
+        if session.id != OWN:
+            self._views.put({**session.show(), "id": session.id})
 
     async def gone(self, id: str) -> None:
         """It is about to be deleted.

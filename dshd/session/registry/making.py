@@ -57,6 +57,10 @@ class Maker:
         await self._hops.write(write)
         return receipt and {**receipt, "created": True, "turn": 1}
 
+    async def check(self, p: wire.CreateParams, choice: Choice) -> None:
+        """Raises what `make` would, but for the name."""
+        await self._header(p, [], choice)
+
     def fingerprint(self, p: wire.CreateParams, peer: Peer) -> str | None:
         """Of what its first message says (`state.fingerprint`); None if it has none, or no key."""
         s = Scratch(State(), self._services.now(), -1)

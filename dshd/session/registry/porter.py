@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -48,7 +48,10 @@ class Porter:
     def __init__(
         self, store: Store, hops: Hops, listing: Listing, naming: Naming, loader: Loader,
         environments: Environments, services: Services,
+        take_numbers: Callable[[str, int], Awaitable[list[str]]],
     ) -> None:  # fmt: skip
+        """``take_numbers`` gives ids for schedules of a session."""
+        self._take_numbers = take_numbers
         self._store = store
         self._hops = hops
         self._listing = listing
@@ -102,9 +105,7 @@ class Porter:
             turn = session.state.turn
             return newest(session.state), turn.number if turn is not None else None
         path, until = self._store.log_path(session.id), session.state.seq
-        point = await self._read_of(
-            session, lambda: transfer.point_of(self._store.disk, path, at, until)
-        )
+        point = await self._read_of(session, lambda: transfer.point_of(self._store.disk, path, at, until))
         return point.found(session.state.name), None
 
     async def _read_of(self, session: Session, work: Callable[[], T]) -> T:
@@ -128,6 +129,7 @@ class Porter:
         """
         async with self._begun() as token:
             made = await self._arrived(read, p, token)
+            schedules = await self._numbered(made)
             turn, was = made.state.turn, made.state.name
 
             def last(rows: list[wire.SessionRow]) -> Scratch:
@@ -136,7 +138,7 @@ class Porter:
                 around, now = self._loader.around, self._services.now()
                 return transfer.import_batch(
                     made, now, by=peer.source(), boot=around.boot, version=around.version, settings=changes,
-                    describe=self._services.tools.describe,
+                    schedules=schedules, describe=self._services.tools.describe,
                 )  # fmt: skip
 
             state = await self._finish(made, token, last)
@@ -148,6 +150,13 @@ class Porter:
             "turn": turn.number if turn is not None else None, "pending": state.pending,
             "mode": state.settings.get("mode"), "repaired": made.repaired, "lost": made.lost,
         }  # fmt: skip
+
+    async def _numbered(self, made: Made) -> dict[str, str]:
+        """The ids that its schedules have here: ``{there: here}``."""
+        theirs = list(made.state.schedules)
+        return (
+            dict(zip(theirs, await self._take_numbers(made.id, len(theirs)), strict=True)) if theirs else {}
+        )
 
     async def _arrived(self, read: Read, p: wire.ImportParams, token: str) -> Made:
         """What came, on disk. Of a damaged one the error names all that it takes to import it: under a new

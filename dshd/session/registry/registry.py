@@ -10,6 +10,7 @@
 | forks, imports and exports                       | `porter`      |
 | checking, repairing, reopening after a fault     | `mending`     |
 | what tools run with                              | `environment` |
+| what is due when                                 | `scheduler`   |
 | the daemon's start and end, finding them         | here          |
 """
 
@@ -26,10 +27,11 @@ from dshd import wire
 from dshd.driver.port import ROOM_POLL_S, Services
 from dshd.errors import Conflict, Damaged, Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
-from dshd.log.store import Store
+from dshd.log.store import OWN, Store
 from dshd.log.threads import Threads
 from dshd.session.fold.who import Peer
 from dshd.session.owner import loading
+from dshd.session.owner.board import Board
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from dshd.session.owner.surroundings import Surroundings
@@ -45,6 +47,7 @@ from dshd.session.registry.naming import Naming
 from dshd.session.registry.porter import Export, Porter
 from dshd.session.registry.removing import Remover
 from dshd.session.registry.run_keys import RunKeys
+from dshd.session.registry.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -85,6 +88,8 @@ class Registry:
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
         self._run_keys = RunKeys(store, hops)
+        board = Board(services.now, start, lambda id: self.schedules.fire(id),
+                      lambda key, outcome: self.schedules.ended(key, outcome))  # fmt: skip
         self._around = Surroundings(
             services=self.services,
             start=start,
@@ -94,6 +99,7 @@ class Registry:
             detach=lambda id, names: hops.read(lambda: store.detach(id, names)),
             what_ends_us=what_ends_us,
             reopening=self._naming.taking,
+            board=board,
             on_lines=on_lines,
             on_reset=on_reset,
             boot=boot,
@@ -107,12 +113,22 @@ class Registry:
             self._listing, self._naming, self._loader, Maker(store, hops, self.services), self._run_keys,
             self.services,
         )  # fmt: skip
+        self.schedules = Scheduler(
+            store, hops, self._listing, self._loader, self._creator, self.services, board, what_ends_us
+        )
+
+        def gone(id: str) -> None:
+            board.gone(id)
+            on_gone(id)
+
         self._remover = Remover(
-            store, hops, self._listing, self._loader, self._run_keys, self.services, on_gone
-        )
+            store, hops, self._listing, self._loader, self._run_keys, self.services,
+            gone,
+        )  # fmt: skip
         self._porter = Porter(
-            store, hops, self._listing, self._naming, self._loader, environments, self.services
-        )
+            store, hops, self._listing, self._naming, self._loader, environments, self.services,
+            self.schedules.take_numbers,
+        )  # fmt: skip
 
     @property
     def disk(self) -> Disk:
@@ -126,12 +142,13 @@ class Registry:
         await read(self.store.sweep)
         ids = set(await read(self.store.ids))
         for id in await read(self.store.marked):
-            if id in ids:
+            if id in ids or id == OWN:
                 await self._start_one(id)
             else:
                 await self._around.unmark(id)
         if self._unloads:
             self._start(self._loader.look_after)
+        self.schedules.ready()
         await self._run_keys.read()
         await self._listing.read(ids)
         if self._unloads:
@@ -229,6 +246,14 @@ class Registry:
     async def views(self, all: bool) -> list[Json]:
         """``session`` objects, newest activity first."""
         return await self._listing.views(all)
+
+    async def has_own_log(self) -> bool:
+        """Whether there is the log that belongs to no session."""
+        return await self._hops.read(lambda: self.store.exists(OWN))
+
+    async def all_logs(self) -> list[str]:
+        """The ids of all sessions, and of that one."""
+        return [row.id for row in await self.rows()] + ([OWN] if await self.has_own_log() else [])
 
     async def resolve(self, ref: str | None, cwd: str | None, *, exact: bool = False) -> str:
         """The id that a reference as typed means. Raises `NotFound`, `Invalid`."""

@@ -166,7 +166,7 @@ async def _quiet(session: Session, force: bool, peer: Peer) -> None:
                 raise _refusal(session)
             else:
                 recorded = await _cleared(session, peer)
-        if session.usable and not force and lifecycle.going_on(session.state):
+        if session.usable and not force and _left(session):
             raise _refusal(session)
         return
     raise Stalled(f"not removed: what {session.name} does has not ended in {LAST_S:.0f} s.",
@@ -225,4 +225,9 @@ def _why(session: Session) -> str:
     turn, pending = session.state.turn, session.state.pending
     runs = f"runs turn {turn.number}" if turn is not None else ""
     holds = f"holds {pending} message{'s' if pending != 1 else ''}" if pending else ""
-    return " and ".join(filter(None, (runs, holds))) or lifecycle.going_on(session.state) or "is busy"
+    return " and ".join(filter(None, (runs, holds))) or _left(session) or "is busy"
+
+
+def _left(session: Session) -> str | None:
+    """In words, what is still to come of it by itself."""
+    return lifecycle.going_on(session.state) or lifecycle.has_schedules(session.state)

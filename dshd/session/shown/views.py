@@ -217,6 +217,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "currency": state.spent.get("currency"),
         "tokens": spending.tokens(state.spent) or None,
         "budgets": None,
+        "schedules": None,
         "bytes": size,
         "created_at": (state.header or {}).get("created"),
         "active_at": state.time,

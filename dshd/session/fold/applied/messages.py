@@ -10,6 +10,7 @@ from dshd.session.fold import counting, inbox, undo
 from dshd.session.fold.applied.shared import Appliers, aborted, attached, note_removal
 from dshd.session.fold.events import QUEUES, Message, Queue
 from dshd.session.fold.receipts import first_receipt
+from dshd.session.fold.schedules import became
 from dshd.session.fold.state import Keyed, State, fingerprint
 from dshd.session.fold.turns import Abort
 from dshd.session.fold.values import evolve
@@ -81,6 +82,8 @@ def _left(state: State, event: Event, id: str, by: Any) -> None:
     data = event.data
     receipt = state.receipts[id]
     turn = data.get("turn") if data["cause"] == "claim" else None
+    if data["cause"] != "claim":
+        became(state, receipt.message, _ENDED_BY_CAUSE[data["cause"]])
     state.receipts[id] = receipt.to(
         _ENDED_BY_CAUSE[data["cause"]], at=event.time, seq=event.seq, by=by, turn=turn
     )
@@ -90,6 +93,8 @@ def _came(state: State, event: Event, queue: Queue, message: Message, *, moved: 
     """A message is in a queue now: a new one, one that moved or was edited, or one that is back."""
     by, cause = event.data.get("by"), event.data["cause"]
     receipt = state.receipts.get(message.id)
+    if cause == "undo":
+        became(state, message, None)
     if receipt is None:
         state.receipts[message.id] = first_receipt(message, queue, at=event.time, seq=event.seq, by=by)
         _said(state, event, queue, message)

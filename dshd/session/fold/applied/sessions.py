@@ -6,6 +6,7 @@ from typing import Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import gap as gaps
+from dshd.session.fold.applied import schedules
 from dshd.session.fold.applied.shared import Appliers
 from dshd.session.fold.state import Parked, State
 
@@ -55,6 +56,7 @@ def _imported(state: State, event: Event) -> None:
     state.lately = {}  # of another day, or place
     state.resume = state.retry = state.adding = None
     state.woken, state.crashes = False, 0
+    schedules.imported(state, event)
 
 
 def _request_header(state: State, event: Event) -> None:

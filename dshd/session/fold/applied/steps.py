@@ -9,6 +9,7 @@ from dshd.session.fold import counting
 from dshd.session.fold.applied.shared import Appliers, attached, note_removal, open_turn
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
+from dshd.session.fold.schedules import became
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import CallState, Wait, answer_of
 from dshd.session.fold.values import evolve
@@ -49,6 +50,7 @@ def _step_rejected(state: State, event: Event) -> None:
     ids = tuple(dict.fromkeys(data["messages"]))
     for id in ids:
         receipt = state.receipts[id]
+        became(state, receipt.message, "rejected")
         state.receipts[id] = receipt.to(
             "rejected", at=event.time, seq=event.seq, turn=turn.number, outcome="rejected",
             by={"by": data.get("by"), "reason": data.get("reason")},

@@ -8,6 +8,7 @@ from dshd.log.codec import Event
 from dshd.session.fold import counting
 from dshd.session.fold.applied.shared import Appliers, aborted, note_removal, open_turn
 from dshd.session.fold.events import Message
+from dshd.session.fold.schedules import became
 from dshd.session.fold.state import Parked, State
 from dshd.session.fold.turns import Abort, OpenTurn, end
 from dshd.session.fold.values import evolve
@@ -31,6 +32,7 @@ def _turn_start(state: State, event: Event) -> None:
 
 def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:
     receipt = state.receipts[id]
+    became(state, receipt.message, None)
     state.receipts[id] = receipt.to(
         "entered", at=event.time, seq=event.seq, turn=turn, step=receipt.step, outcome=None,
         attempts=(*receipt.attempts, turn),
@@ -57,6 +59,7 @@ def _turn_end(state: State, event: Event) -> None:
         note_removal(state, event, "clear" if cleared else "abort", tuple(m.id for _, m in turn.claimed), by)
     for id in turn.members:
         receipt = state.receipts[id]
+        became(state, receipt.message, reason)
         state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
     state.turns[turn.number] = end(turn, data, event.time)
     state.turn = None
@@ -70,6 +73,7 @@ def _never_entered(state: State, event: Event, turn: OpenTurn, message: Message)
     word = "cleared" if cleared else "aborted"
     by = turn.abort.by if turn.abort else None
     receipt = state.receipts[message.id]
+    became(state, message, word)
     state.receipts[message.id] = receipt.to(word, at=event.time, seq=event.seq, by=by, outcome=word)
 
 

@@ -1,0 +1,398 @@
+"""Schedules of all sessions: added, looked at, changed, fired.
+
+| a schedule that           | is in the log of | is fired by                                              |
+|---------------------------|------------------|----------------------------------------------------------|
+| sends to a session        | that session     | one batch: the message and what became of it             |
+| makes a new run each time | `schedules.HOME` | making the run under the key of the instant, then noting |
+|                           |                  | that: who comes again after a crash makes it no second   |
+|                           |                  | time                                                     |
+
+`HOME` is a log like a session's, made with the first schedule, that nobody can send to. It gives out the ids,
+too. Secrets that a run's environment has are kept beside it (``env-c1.json``), never in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import trio
+
+from dshd import wire
+from dshd.driver.port import Services
+from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound
+from dshd.log.store import Store
+from dshd.session.deciding import firing, scheduling, when
+from dshd.session.deciding.firing import Instant
+from dshd.session.deciding.scheduling import Wanted
+from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.events import VERSION
+from dshd.session.fold.schedules import HOME, Schedule, When
+from dshd.session.fold.state import State
+from dshd.session.fold.who import Peer
+from dshd.session.owner import loading
+from dshd.session.owner.board import Board
+from dshd.session.owner.session import Session
+from dshd.session.registry import environment
+from dshd.session.registry.creating import Creator
+from dshd.session.registry.hops import Hops
+from dshd.session.registry.listing import Listing
+from dshd.session.registry.loader import Loader
+from dshd.session.shown import scheduled
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+
+NEXT: Final = 3  # instants that are told
+
+# Of a run's view: it has not ended, and nobody is needed to end it.
+_GOES_ON: Final = frozenset(("running", "waiting", "asks"))
+
+
+@attrs.frozen(slots=True)
+class ByClock(Peer):
+    """Who makes the runs."""
+
+    about: Any = None
+
+    def _source(self, kind: str) -> Json:
+        return dict(self.about)
+
+
+class Scheduler:
+    def __init__(
+        self, store: Store, hops: Hops, listing: Listing, loader: Loader, creator: Creator,
+        services: Services, board: Board, what_ends_us: Callable[[], str | None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._hops = hops
+        self._listing = listing
+        self._loader = loader
+        self._creator = creator
+        self._services = services
+        self._board = board
+        self._what_ends_us = what_ends_us
+        self._making = trio.Lock()
+        self._ready = trio.Event()
+
+    def ready(self) -> None:
+        """All that have schedules have told the board."""
+        self._ready.set()
+
+    # --- the log that belongs to no session
+
+    async def home(self) -> Session | None:
+        """None if there was never a schedule."""
+        if not await self._hops.read(lambda: self._store.exists(HOME)):
+            return None
+        return await self._loader.get(HOME)
+
+    async def _made_home(self) -> Session:
+        async with self._making:
+            found = await self.home()
+            if found is None:
+                await self._hops.write(self._make)
+                found = await self._loader.get(HOME)
+            return found
+
+    def _make(self) -> None:
+        s = Scratch(State(), self._services.now(), -1)
+        own = {
+            "version": VERSION,
+            "id": HOME,
+            "name": HOME,
+            "created": s.now,
+            "dir": "/",
+            "origin": "schedules",
+        }
+        s.emit("session/header", own)
+        self._store.create(HOME, b"".join(s.lines))
+
+    # --- adding
+
+    def check(self, p: wire.ScheduleAddParams) -> None:
+        """Raises `Invalid` and `Full` for what is wrong wherever it is to be sent."""
+        p.check()
+        self._wanted(p).check()
+
+    async def add(self, session: Session | None, p: wire.ScheduleAddParams, peer: Peer) -> Json:
+        """``session`` None: a new run each time (``p.run``).
+
+        Raises `Invalid` (when), `Conflict`, `Full`, and of a run what making it would.
+        Durability: on return it is on disk.
+        """
+        if peer.kind == "agent":
+            raise Denied("a tool can't add schedules.", outcome="not-written")
+        wanted = self._wanted(p)
+        wanted.check()
+        home = await self._made_home()
+        if session is None:
+            id = await self._add_run(home, wanted, p, peer)
+        else:
+            id = await self._add_to(home, session, wanted, peer)
+        return {**await self._row((session or home).id, id), "warning": self._what_ends_us()}
+
+    def _wanted(self, p: wire.ScheduleAddParams) -> Wanted:
+        run = None
+        if p.run is not None:
+            plain, _secret = environment.parted(p.run.env)
+            run = p.run.replace(env=plain, terminal=False).to_json()
+        when = _when(p, self._services.now())
+        return Wanted(when=when, typed=p.typed, text=p.text, overlap=p.overlap, catch_up=p.catch_up, run=run)
+
+    async def _add_to(self, home: Session, session: Session, wanted: Wanted, peer: Peer) -> str:
+        """Decided twice, for the number is taken in between."""
+        ledger, by = session.guard_person(peer), peer.source()
+        await ledger.propose(lambda s: scheduling.add(Scratch(s.state, s.now, -1), "c0", wanted, by))
+        (id,) = await home.writable().propose(lambda s: scheduling.number(s, session.id))
+        await ledger.propose(lambda s: scheduling.add(s, id, wanted, by))
+        return id
+
+    async def _add_run(self, home: Session, wanted: Wanted, p: wire.ScheduleAddParams, peer: Peer) -> str:
+        assert p.run is not None
+        await self._creator.check(p.run.replace(text=p.text, terminal=False), peer)
+        by = peer.source()
+        (id,) = await home.writable().propose(lambda s: scheduling.number(s, HOME))
+        await self._keep_secrets(id, environment.parted(p.run.env)[1])
+        await home.writable().propose(lambda s: scheduling.add(s, id, wanted, by))
+        return id
+
+    async def take_numbers(self, session: str, count: int) -> list[str]:
+        """Ids for schedules that come from elsewhere.
+
+        Durability: on return nobody else gets them.
+        """
+        home = await self._made_home()
+        return await home.writable().propose(lambda s: scheduling.number(s, session, count))
+
+    # --- looking
+
+    async def rows(self, session: str | None) -> list[Json]:
+        """``schedule`` objects of a session, or of all, the next first; not those that are over."""
+        await self._ready.wait()
+        found = self._board.all()
+        views = {view["id"]: view for view in self._listing.known()}
+        rows = [
+            scheduled.schedule(one, views.get(id), _nexts(one))
+            for id, one in found
+            if not one.over and session in (None, id)
+        ]
+        return sorted(rows, key=lambda row: (row["next_at"] is None, row["next_at"] or 0, row["id"]))
+
+    async def summary(self) -> Json:
+        """What `status` says: how many, the next, and what was refused last time and needs somebody."""
+        rows = await self.rows(None) if self._ready.is_set() else []
+        refused = [row for row in rows if row["last"] and row["last"]["skipped"] == "refused"]
+        due = [row for row in rows if row["next_at"] is not None]
+        return {"count": len(rows), "next": due[0] if due else None, "refused": refused}
+
+    async def log(self, id: str) -> Json:
+        """The schedule with its ``firings``, the newest last (`schedules.KEPT` of them)."""
+        session = await self._session_of(id)
+        found = scheduling.of(session.state, id)
+        views = {view["id"]: view for view in self._listing.known()}
+        firings = [scheduled.firing(found, one, _state(session, one, views)) for one in found.firings]
+        return {**await self._row(session.id, id), "firings": firings}
+
+    async def _row(self, session: str, id: str) -> Json:
+        found = scheduling.of(State(schedules=self._board.of(session)), id)
+        view = next((view for view in self._listing.known() if view["id"] == session), None)
+        return scheduled.schedule(found, view, _nexts(found))
+
+    async def _session_of(self, id: str) -> Session:
+        """The session, or `HOME`, that has this one. Raises `NotFound`."""
+        await self._ready.wait()
+        if not id.startswith("c") or not id[1:].isdecimal():
+            raise Invalid(f'"{id}" is not the id of a schedule', hint="dshctl schedule ls")
+        where = self._board.where(id)
+        home = await self.home() if where is None else None
+        if home is not None:
+            where = home.state.numbers.get(id)
+        if where is None:
+            raise NotFound(f"no schedule {id}", hint="dshctl schedule ls")
+        with contextlib.suppress(NotFound):
+            session = await self._loader.get(where)
+            if id in session.state.schedules:
+                return session
+        raise NotFound(f"schedule {id} was removed.", hint="dshctl schedule ls")
+
+    # --- changing
+
+    async def change(self, op: str, id: str, peer: Peer) -> Json:
+        """``op``: rm, pause or resume; what it was, or is now."""
+        session = await self._session_of(id)
+        ledger, by = session.guard_person(peer), peer.source()
+        before = await self._row(session.id, id)
+        decide = {"rm": scheduling.remove, "pause": scheduling.pause, "resume": scheduling.resume}[op]
+        await ledger.propose(lambda s: decide(s, id, by))
+        if op != "rm":
+            return await self._row(session.id, id)
+        await self._drop_secrets(session, id)
+        return before
+
+    async def run(self, id: str, peer: Peer) -> Json:
+        """Fire it now; the schedule, with what became of that as ``last``."""
+        session = await self._session_of(id)
+        ledger, by = session.guard_person(peer), peer.source()
+        if session.id == HOME:
+            one = scheduling.of(session.state, id)
+            await self._fire_run(session, firing.at_once(one, self._services.now(), by))
+        else:
+            await ledger.propose(lambda s: _run_now(s, id, by, self._most))
+        return await self._row(session.id, id)
+
+    @property
+    def _most(self) -> int:
+        return int(self._services.config().inbox.max_pending)
+
+    # --- firing
+
+    async def fire(self, id: str) -> None:
+        """Settle what is due in this session. Raises what the disk refuses with; then nothing is settled."""
+        await self._ready.wait()
+        if self._loader.draining:
+            await trio.sleep_forever()
+        with loading.holding():
+            session = await self._loader.get(id)
+            if id == HOME:
+                await self._fire_runs(session)
+            else:
+                await self._recall(session)
+                await session.writable().record(lambda s: firing.tick(s, self._most))
+
+    async def _recall(self, session: Session) -> None:
+        """What is decided on may have left memory long ago."""
+        for one in session.state.schedules.values():
+            if one.due is not None and one.due <= self._services.now():
+                names = [("k", firing.key_of(one.id, one.due))]
+                names += [("m", one.sent.message)] if one.sent and one.sent.message else []
+                for instant in filter(None, (firing.due(one, self._services.now()),)):
+                    names.append(("k", instant.key))
+                loading.hold_or_drop(await session.recall(*names))
+
+    async def _fire_runs(self, home: Session) -> None:
+        await self._listing.rows()  # from here on the keys of all runs are known
+        now = self._services.now()
+        for id in list(home.state.schedules):
+            one = home.state.schedules.get(id)
+            if one is not None and firing.was_set_back(one, now):
+                await self._reckon(home, id)
+                continue
+            if one is not None and one.due is not None and one.due <= now:
+                one = await self._noted_cut_off(home, one)
+            instant = firing.due(one, now) if one is not None else None
+            if instant is not None:
+                await self._fire_run(home, instant)
+
+    async def _reckon(self, home: Session, id: str) -> None:
+        await home.writable().record(lambda s: firing.reckon(s, id))
+
+    async def _noted_cut_off(self, home: Session, one: Schedule) -> Schedule | None:
+        """Its run is there, and what became of the instant is not noted: a crash came between the two."""
+        instant = firing.cut_off(one)
+        made = self._creator.id_of_key(instant.key) if instant is not None else None
+        if instant is not None and made is not None:
+            await self._note(home, instant, message=f"{made}.1", session=made)
+        return home.state.schedules.get(one.id)
+
+    async def _fire_run(self, home: Session, instant: Instant) -> None:
+        one = instant.schedule
+        skip = instant.skip or (None if instant.by else self._overlaps(one))
+        if skip is not None:
+            return await self._note(home, instant, skipped=skip[0], detail=skip[1])
+        try:
+            made = await self._creator.create(await self._asked(instant), self._peer(instant))
+        except DshError as refused:
+            if refused.retryable:
+                raise
+            log.warning("schedule %s was refused: %s", one.id, refused.message)
+            return await self._note(
+                home, instant, skipped="refused", detail=refused.message, code=refused.code
+            )
+        message = (made.receipt or {}).get("message")
+        session = made.session.id if made.session is not None else None
+        await self._note(home, instant, message=message, session=session)
+
+    async def _note(self, home: Session, instant: Instant, **became: Any) -> None:
+        await home.writable().record(lambda s: firing.note(s, instant, **became))
+
+    def _overlaps(self, one: Schedule) -> tuple[str, str] | None:
+        sent = one.sent
+        if one.overlap != "skip" or sent is None or sent.session is None or sent.outcome is not None:
+            return None
+        view = next((view for view in self._listing.known() if view["id"] == sent.session), None)
+        if view is None or view["state"] not in _GOES_ON:
+            return None
+        return "overlap", f"{sent.session} is still {view['state']}"
+
+    async def _asked(self, instant: Instant) -> wire.CreateParams:
+        one = instant.schedule
+        given = {**(one.run or {}), "env": {**(one.run or {}).get("env", {}), **await self._secrets(one.id)}}
+        name = given.pop("name", None)
+        if name is not None:
+            rows = await self._listing.rows()
+            name = wire.numbered(name, {row.name for row in rows if row.state != "closed"})
+        return wire.CreateParams(**given, name=name, text=one.text, key=instant.key)
+
+    def _peer(self, instant: Instant) -> Peer:
+        by = instant.schedule.by
+        return ByClock(uid=int(by.get("uid") or 0), kind="schedule", about=instant.source)
+
+    # --- what a run's end tells
+
+    async def ended(self, key: str, outcome: str) -> None:
+        """Of the run with this key."""
+        home = await self.home()
+        if home is not None and home.usable:
+            await home.writable().record(lambda s: firing.run_ended(s, key, outcome))
+
+    # --- secrets
+
+    async def _keep_secrets(self, id: str, secrets: dict[str, str]) -> None:
+        if secrets:
+            path, data = self._store.session_dir(HOME) / f"env-{id}.json", json.dumps(secrets).encode()
+            await self._hops.write(lambda: self._store.disk.write_atomic(path, [data]))
+
+    async def _secrets(self, id: str) -> dict[str, str]:
+        return await self._hops.read(lambda: environment.read(self._store.disk, self._path(id)))
+
+    def _path(self, id: str) -> Any:
+        return self._store.session_dir(HOME) / f"env-{id}.json"
+
+    async def _drop_secrets(self, session: Session, id: str) -> None:
+        if session.id == HOME:
+            with contextlib.suppress(OSError):
+                await self._hops.write(lambda: self._store.disk.unlink(self._path(id)))
+
+
+def _nexts(one: Schedule) -> list[int]:
+    first = one.due
+    return [] if first is None else [first, *when.upcoming(one.when, first, NEXT - 1)]
+
+
+def _when(p: wire.ScheduleAddParams, now: int) -> When:
+    if p.cron is not None:
+        return when.cron(p.cron, p.zone)
+    if p.every is not None:
+        return when.every(round(p.every * 1000), now, p.zone)
+    return when.at(p.at or 0, p.zone)
+
+
+def _run_now(s: Scratch, id: str, by: Json, most: int) -> None:
+    if s.state.closed:
+        raise Conflict(f"not fired: session {s.state.name} is closed.", outcome="not-written")
+    firing.settle(s, firing.at_once(scheduling.of(s.state, id), s.now, by), most)
+
+
+def _state(session: Session, one: Any, views: dict[str, Json]) -> str | None:
+    """Where what was sent is now, if its end is not known."""
+    if one.message is None or one.outcome is not None:
+        return None
+    if one.session is not None:
+        return views[one.session]["state"] if one.session in views else "removed"
+    receipt = session.state.receipts.get(one.message)
+    return None if receipt is None else receipt.state
