@@ -249,7 +249,7 @@ async def test_what_came_due_while_nobody_was_there(
         assert one["late_ms"] > GRACE_MS
         assert (one["message"] is not None, one["skipped"]) == (sent, None if sent else "missed")
         if sent:
-            (message,) = sends(world, one["session"] or (session and session.id))
+            (message,) = sends(world, str(one["session"] or (session and session.id)))
             assert message["source"]["late"] == one["late_ms"]
 
 
