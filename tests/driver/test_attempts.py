@@ -15,7 +15,7 @@ from dshd.model.chunks import BlockStart, TextDelta
 from dshd.model.errors import RETRIED, ModelError
 from dshd.model.retry import RetryPolicy
 from dshd.session.owner.session import Session
-from tests.session.rig import ME, World, followup, say, settled
+from tests.session.rig import ME, World, followup, of_type, say, settled
 
 
 def half(text: str, error: ModelError) -> list[Any]:
@@ -32,10 +32,6 @@ async def impatient(world: World) -> Session:
     session = await world.session()
     await session.change({"patience": 5.0}, ME)
     return session
-
-
-def of_type(world: World, session: Session, type: str) -> list[dict[str, Any]]:
-    return [e.data for e in world.events(session) if e.type == type]
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))

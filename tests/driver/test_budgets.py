@@ -22,7 +22,7 @@ from dshd.session.deciding.budget import Stopwatch
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
-from tests.session.invariants import check_log, check_memory
+from tests.session.invariants import check_log, check_memory, quiet
 from tests.session.rig import (
     ME,
     InlineTools,
@@ -80,14 +80,6 @@ def works(dollars: float = 1.0) -> list[Chunk]:
 
 async def wake(session: Session, **add: float) -> dict[str, Any]:
     return await session.wake(wire.WakeParams(add=add), ME)
-
-
-async def quiet(made: World, session: Session) -> None:
-    with trio.fail_after(20):
-        await session.wait_idle()
-    events = made.events(session)
-    check_log(events, quiet=True)
-    check_memory(session, events)
 
 
 def ends(made: World, session: Session) -> list[tuple[int, str, str | None]]:

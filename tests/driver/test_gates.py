@@ -13,7 +13,7 @@ import trio
 from dshd import wire
 from dshd.plugins import Defer, PreStep, Reject, TurnStopping, text_of
 from dshd.session.owner.session import Session
-from tests.session.invariants import check_log, check_memory
+from tests.session.invariants import check_log, quiet
 from tests.session.rig import ME, World, call, followup, inject, say, settled, steer
 
 Answer = PreStep | Reject | Defer
@@ -60,15 +60,6 @@ def entered(world: World, session: Session, turn: int | None = None) -> list[str
         and e.data["source"].get("via") not in ("context", "notice")
         and turn in (None, e.data["turn"])
     ]
-
-
-async def quiet(world: World, session: Session) -> None:
-    """Wait for idle, and look whether everything is in order."""
-    with trio.fail_after(20):
-        await session.wait_idle()
-    events = world.events(session)
-    check_log(events, quiet=True)
-    check_memory(session, events)
 
 
 def boundaries(world: World, session: Session) -> list[str]:

@@ -18,7 +18,7 @@ from dshd.model.chunks import BlockEnd, BlockStart, ReasoningDelta, TextDelta, T
 from dshd.model.errors import ModelError
 from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
-from tests.session.invariants import check_log, check_memory
+from tests.session.invariants import check_log, check_memory, quiet
 from tests.session.rig import (
     ME,
     Gate,
@@ -28,24 +28,12 @@ from tests.session.rig import (
     call,
     followup,
     inject,
+    of_type,
     say,
     settled,
     steer,
     until,
 )
-
-
-async def quiet(world: World, session: Session) -> list[Event]:
-    with trio.fail_after(60):
-        await session.wait_idle()
-    events = world.events(session)
-    check_log(events, quiet=True)
-    check_memory(session, events)
-    return events
-
-
-def of_type(world: World, session: Session, type: str) -> list[dict[str, Any]]:
-    return [e.data for e in world.events(session) if e.type == type]
 
 
 async def hang() -> Any:

@@ -15,8 +15,8 @@ from dshd.log.memory import MemoryDisk
 from dshd.model.errors import ModelError
 from dshd.session.fold.turns import Wait
 from dshd.session.owner.session import Session
-from tests.driver.test_attempts import Routes, of_type
-from tests.session.rig import ME, World, call, followup, inject, say, steer
+from tests.driver.test_attempts import Routes
+from tests.session.rig import ME, World, call, followup, inject, of_type, say, steer
 
 H = 3600.0
 

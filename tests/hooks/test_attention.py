@@ -97,7 +97,7 @@ def found(type: str, data: dict[str, Any], **state: Any) -> list[tuple[str, str]
 
 
 def test_what_of_an_end_needs_a_person() -> None:
-    ends = {
+    ends: dict[str, dict[str, Any]] = {
         "budget": {"reason": "budget", "cause": "turn_steps"},
         "credential": {"reason": "error", "error": {"code": "AUTH", "message": "bad key"}},
         "patience": {"reason": "error", "error": {"code": "RATE_LIMIT", "message": "slow down"}},

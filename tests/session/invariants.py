@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import trio
+
 from dshd.log.codec import Event
 from dshd.session.fold.folding import fold
 from dshd.session.owner.session import Session
+from tests.session.rig import World
 
 LIVING = {"pending", "held", "claimed", "entered"}
 
@@ -146,3 +149,13 @@ def check_acknowledged(session: Session, ids: Iterable[str]) -> None:
         assert len(claimed) == (1 if receipt.state == "claimed" else 0), (id, receipt.state)
         if waits:
             assert (receipt.state == "held") == (places == ["held"])
+
+
+async def quiet(world: World, session: Session) -> list[Event]:
+    """Wait until it is idle, and look whether everything is in order; what the log has then."""
+    with trio.fail_after(60):
+        await session.wait_idle()
+    events = world.events(session)
+    check_log(events, quiet=True)
+    check_memory(session, events)
+    return events

@@ -175,7 +175,7 @@ class World:
         upkeep: Upkeep | None = None, hooks: Any = None,
     ) -> None:  # fmt: skip
         self.upkeep = upkeep
-        self.hooks = hooks or NoHooks()
+        self.hooks: Any = hooks or NoHooks()
         self.disk = disk if disk is not None else MemoryDisk()
         self.config = config or Config()
         self.script: list[Any] = []
@@ -268,6 +268,17 @@ class World:
         )  # fmt: skip
         world.clock_offset = self.clock_offset + 1000
         return world
+
+
+def memory(world: World) -> MemoryDisk:
+    """Its disk, to be made to fail."""
+    assert isinstance(world.disk, MemoryDisk)
+    return world.disk
+
+
+def of_type(world: World, session: Session, type: str) -> list[dict[str, Any]]:
+    """What the events of a type say, in the log on disk."""
+    return [e.data for e in world.events(session) if e.type == type]
 
 
 async def followup(session: Session, text: str, **more: Any) -> dict[str, Any]:

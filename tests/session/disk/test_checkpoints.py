@@ -25,15 +25,10 @@ from dshd.session.fold.undo import Removal
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import ME, World, call, followup, inject, say, settled, steer
+from tests.session.rig import ME, World, call, followup, inject, memory, say, settled, steer
 
 EAGER = Upkeep(idle=2.0, look=0.5, least=1, working=3000)
 FILES = (checkpoint.NAME, archive.INDEX, archive.LINES)
-
-
-def memory(world: World) -> MemoryDisk:
-    assert isinstance(world.disk, MemoryDisk)
-    return world.disk
 
 
 def same(world: World, id: str) -> opening.Loaded:

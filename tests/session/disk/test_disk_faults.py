@@ -25,16 +25,11 @@ from dshd.log.codec import decode
 from dshd.log.memory import Everything, MemoryDisk, Seeded
 from dshd.session.owner.session import Session
 from tests.session.invariants import check_acknowledged, check_log, check_memory
-from tests.session.rig import ME, World, call, followup, say, settled, until
+from tests.session.rig import ME, World, call, followup, memory, say, settled, until
 from tests.session.scripted import Account, play
 
 LOG = "log.jsonl"
 EVERY = 1 if os.environ.get("DSHD_LONG") == "1" else 2  # of the calls where it matters less
-
-
-def memory(world: World) -> MemoryDisk:
-    assert isinstance(world.disk, MemoryDisk)
-    return world.disk
 
 
 def sent_ids(world: World, session: Session) -> dict[str, str]:

@@ -11,19 +11,13 @@ import trio.testing
 
 from dshd import wire
 from dshd.errors import Conflict, Internal, NoSpace, Stalled
-from dshd.log.memory import MemoryDisk
 from dshd.session.fold.events import SOON_SYNC_S
 from dshd.session.fold.layer import SHORT
 from dshd.session.owner.session import Session
 from tests.session.invariants import check_memory
-from tests.session.rig import ME, World, call, followup, inject, say, settled
+from tests.session.rig import ME, World, call, followup, inject, memory, say, settled
 
 LOG = "log.jsonl"
-
-
-def memory(world: World) -> MemoryDisk:
-    assert isinstance(world.disk, MemoryDisk)
-    return world.disk
 
 
 async def at_once(*acts: Any) -> list[Any]:

@@ -11,16 +11,11 @@ import trio.testing
 
 from dshd import wire
 from dshd.errors import Conflict, DshError, Invalid, NoSpace, NotFound
-from dshd.log.memory import Everything, MemoryDisk
+from dshd.log.memory import Everything
 from dshd.session.owner.session import Session
 from dshd.session.registry import listing
 from dshd.session.registry.environment import Environments
-from tests.session.rig import ME, STATE, World, call, followup, inject, say, settled, until
-
-
-def memory(world: World) -> MemoryDisk:
-    assert isinstance(world.disk, MemoryDisk)
-    return world.disk
+from tests.session.rig import ME, STATE, World, call, followup, inject, memory, say, settled, until
 
 
 async def run(world: World, text: str = "work", **more: Any) -> tuple[Session, dict[str, Any]]:

@@ -20,7 +20,7 @@ from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from dshd.session.registry import removing
 from dshd.session.registry.loader import Loader
-from tests.session.rig import ME, World, call, followup, inject, say, settled, until
+from tests.session.rig import ME, World, call, followup, inject, memory, say, settled, until
 
 
 async def remove(world: World, session: Session | str, *, force: bool = False) -> dict[str, Any]:
@@ -319,11 +319,6 @@ async def test_of_two_who_remove_it_one_is_told_that_it_is_gone() -> None:
                     nursery.start_soon(steps_later, steps, partial(world.again, session), [])
             assert sorted(type(answer).__name__ for answer in told) == ["NotFound", "dict"]
             assert there(world) == []
-
-
-def memory(world: World) -> MemoryDisk:
-    assert isinstance(world.disk, MemoryDisk)
-    return world.disk
 
 
 # --- by themselves ---------------------------------------------------------------------------------
