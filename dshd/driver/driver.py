@@ -194,11 +194,14 @@ class Driver:
             self.cancel(turn.abort.cause)
 
     async def _open(self) -> opening.Opened | None:
+        services = self._services
         with self._waiting_for_room():
             while True:
                 try:
-                    await self._services.days.known(self._services.config())
-                    return await self._owner.record(lambda s: opening.open_turn(s, self._stops))
+                    await services.days.known(services.config())
+                    return await self._owner.record(
+                        lambda s: opening.open_turn(s, self._stops, hooked=services.hooked)
+                    )
                 except NoSpace:
                     await self._room()
                     if not self._may_open(self._owner.state.goes_on):
@@ -304,7 +307,7 @@ def _end(s: Scratch, run: Run, ending: Ending) -> None:
         return  # the next daemon waits on
     elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
         ending = attrs.evolve(ending, resume=not open_turn.step_open)
-    close_turn(s, attrs.evolve(ending, results=results))
+    close_turn(s, attrs.evolve(ending, results=results, hooked=run.services.hooked))
 
 
 def _emit_abort(s: Scratch, turn: int, asked: Abort, clears: frozenset[str]) -> None:

@@ -39,14 +39,17 @@ class Opened:
     resumed: bool = False
 
 
-def open_turn(s: Scratch, stops: Callable[[State], Stop | None] = lambda state: None) -> Opened | None:
+def open_turn(
+    s: Scratch, stops: Callable[[State], Stop | None] = lambda state: None, *, hooked: bool = False
+) -> Opened | None:
     """Emit `turn/start` and the first claim; None if nothing is to be done (any more), or if a budget is
-    used up: then the turn has ended, and what it claimed is back. ``stops`` knows."""
+    used up: then the turn has ended, and what it claimed is back. ``stops`` knows.
+    ``hooked``: hooks are to be told of such an end."""
     opened = _open(s)
     stop = stops(s.state) if opened is not None else None
     if stop is None:
         return opened
-    close_turn(s, Ending(reason="budget", cause=stop.what, budget=stop.to_json()))
+    close_turn(s, Ending(reason="budget", cause=stop.what, budget=stop.to_json(), hooked=hooked))
     return None
 
 

@@ -108,3 +108,8 @@ class Services:
     attention: Attention = attrs.field(factory=Attention)
     hooks: Any = attrs.field(factory=NoHooks)
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})
+
+    @property
+    def hooked(self) -> bool:
+        """Whether there are hooks that are told of a turn's end."""
+        return bool(self.hooks.of("turn_end"))

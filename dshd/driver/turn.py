@@ -122,7 +122,8 @@ def _stopping(s: Scratch, run: Run, said: Sequence[gates.Said]) -> step.After:
 def _close(s: Scratch, run: Run, follows: step.After) -> step.After:
     turn = s.state.turn
     if follows.ends and turn is not None and turn.abort is None:
-        close_turn(s, attrs.evolve(_ending(run, follows.stop), worked=run.work.worked))
+        ending = _ending(run, follows.stop)
+        close_turn(s, attrs.evolve(ending, worked=run.work.worked, hooked=run.services.hooked))
     return follows
 
 

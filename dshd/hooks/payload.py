@@ -99,8 +99,8 @@ def of_stopping(steps: int, answer: str, again: bool) -> Json:
     return {"steps": steps, "answer": answer, "stop_hook_active": again, "last_assistant_message": answer}
 
 
-def of_end(reason: str, cause: str | None, answer: str, recovery: bool, again: bool) -> Json:
-    return {"reason": reason, "cause": cause, "answer": answer, "recovery": recovery, "again": again}
+def of_end(reason: str, cause: str | None, answer: str, again: bool) -> Json:
+    return {"reason": reason, "cause": cause, "answer": answer, "again": again}
 
 
 def of_notice(kind: str, cause: str, text: str) -> Json:

@@ -121,12 +121,12 @@ async def test_a_turn_that_a_mistake_of_ours_keeps_from_opening_is_tried_again_a
 ) -> None:
     tries, good = 0, opening.open_turn
 
-    def mistaken(*args: Any) -> Any:
+    def mistaken(*args: Any, **more: Any) -> Any:
         nonlocal tries
         tries += 1
         if tries < 5:  # or a driver that never stops trying would hang the test
             raise RuntimeError("a bug")
-        return good(*args)
+        return good(*args, **more)
 
     async with World().run() as world:
         session = await world.session()

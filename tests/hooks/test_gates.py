@@ -296,15 +296,15 @@ async def test_a_reload_is_heard_at_the_next_event() -> None:
 
 
 async def test_a_hook_that_has_it_said_by_a_command_comes_to_an_end_too() -> None:
-    async with World(hooks=Scripted()).run() as world:
+    hooks = Scripted(hook("turn_stopping"))
+    async with World(hooks=hooks).run() as world:
         session = await world.session()
 
         async def program(found: Any) -> Ended:
             await inject(session, "once more")
             return PASSES
 
-        world.hooks.hooks.append(hook("turn_stopping"))
-        world.hooks.programs["check"] = program
+        hooks.programs["check"] = program
         await followup(session, "work")
         await quiet(world, session)
         assert len(world.requests) == 1 + MOST_STOPPINGS

@@ -45,6 +45,7 @@ class Ending:
     next start goes on with this turn. ``budget``: the limit that ended it; ``usage``: of attempts of
     the open step that no event tells yet; ``worked``: ms of work, None if nobody knows. ``ended``: Unix ms of
     the last that was heard of it, if that is not now. ``describe``: what a call is about, for people.
+    ``hooked``: hooks are to be told of it.
     """
 
     reason: str
@@ -58,6 +59,7 @@ class Ending:
     budget: Mapping[str, Any] | None = None
     usage: Mapping[str, Any] = attrs.field(factory=dict)
     worked: int | None = None
+    hooked: bool = False
     ended: int | None = None
     describe: Describe = _described
 
@@ -73,6 +75,8 @@ def close_turn(s: Scratch, ending: Ending) -> None:
         s.emit("step/end", _step_end(turn, ending))
     _return_claimed(s, ending)
     _expire_too_late(s, turn)
+    if ending.hooked:
+        s.emit("hook/due", {"event": "turn_end", "turn": turn.number})
     s.emit("turn/end", _turn_end(s, turn, ending))
 
 
@@ -217,7 +221,7 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
 
 def recover(
     s: Scratch, partial: Sequence[Mapping[str, Any]], continue_interrupted: bool, cause: str = "crash",
-    *, heard: int, describe: Describe, waits: bool = False,
+    *, heard: int, describe: Describe, waits: bool = False, hooked: bool = False,
 ) -> None:  # fmt: skip
     """Close what a crash (or, ``cause`` import, an export) left open: `aborted` if that had been asked for,
     else `interrupted`; with ``waits``, not a turn that only waits. ``heard``: Unix ms of the last that was
@@ -233,6 +237,7 @@ def recover(
         partial=partial,
         ended=heard,
         describe=describe,
+        hooked=hooked,
         resume=continue_interrupted and abort is None and s.state.crashes + 1 < 3,
     )
     close_turn(s, ending)

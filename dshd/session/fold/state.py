@@ -53,8 +53,9 @@ class State:
     own budgets were raised; ``adding``: those of the turn that is to be retried. ``weight``, ``timed``,
     ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
     wake and aren't held. ``files``: attachments that messages refer to.
-    ``begun``: a step was opened since it was made. ``schedules``: `{id: ...}`, and ``numbers``: whose each id
-    is, in the one log that notes that (see `schedules`)."""
+    ``begun``: a step was opened since it was made. ``ends``: {turn: tries} of ended turns that hooks are to
+    be told of. ``schedules``: `{id: ...}`, and ``numbers``: whose each id is, in the one log that notes that
+    (see `schedules`)."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -81,6 +82,7 @@ class State:
     repaired: bool = False
     doubted: tuple[str, ...] = ()
     begun: bool = False
+    ends: Mapping[int, int] = attrs.field(factory=dict)
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
     spent: Mapping[str, Any] = attrs.field(factory=dict)
@@ -154,7 +156,7 @@ class State:
     def active(self) -> bool:
         """Whether the daemon must open this session by itself at its next start."""
         waits = self.queues["held"] or self.timed or self.scheduled
-        return self.turn is not None or self.runnable or bool(waits)
+        return self.turn is not None or self.runnable or bool(waits or self.ends)
 
     @property
     def scheduled(self) -> bool:

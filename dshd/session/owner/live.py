@@ -18,6 +18,7 @@ from dshd.driver.driver import Driver
 from dshd.driver.port import ROOM_POLL_S
 from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable
 from dshd.hooks import causes
+from dshd.hooks.ends import TurnEnds
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.order import InOrder
@@ -66,6 +67,7 @@ class Live:
         self.clock = Clock(self, around.services.now, around.start)
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
+        self.ends = TurnEnds(self, around.services, around.start)
         around.services.days.note(id, state.lately)
         around.board.note(id, state)
         self.ledger: Ledger | None = None
@@ -133,6 +135,7 @@ class Live:
         for notice in causes.notices(self.state, events):
             self.around.services.attention(notice)
         self.used = trio.current_time()
+        self.ends.poke()
         self.driver.poke()
         self.clock.watch()
         if self.ledger is not None and lifecycle.run_is_over(self.state):
@@ -167,7 +170,7 @@ class Live:
             go_on = around.services.config().recovery.continue_interrupted
             closing.recover(
                 s, partial, go_on and not repaired, heard=heard, describe=around.services.tools.describe,
-                waits=not repaired,
+                waits=not repaired, hooked=around.services.hooked,
             )  # fmt: skip
             if repaired:
                 queueing.hold_doubted(s, doubted)
@@ -196,6 +199,7 @@ class Live:
             await self.ledger.record(lambda s: None)
         await self.ledger.record(queueing.expire)
         self._waits_for_room = False
+        self.ends.poke()
         self.driver.poke()
         self.clock.watch()
 
@@ -328,12 +332,12 @@ class Live:
     def rests(self) -> bool:
         """Nothing runs, nothing will by itself, nothing is on its way, and nobody waits."""
         state, ledger = self.state, self.ledger
-        waits = self.clock.watched or self._waits_for_room or self.shelf.busy
+        waits = self.clock.watched or self._waits_for_room or self.shelf.busy or self.ends.working
         if waits or self.driver.phase.name != "idle" or (self.keeper is not None and self.keeper.busy):
             return False
         if ledger is None:
             return True
-        moves = state.turn is not None or state.runnable or state.owes
+        moves = state.turn is not None or state.runnable or state.owes or bool(state.ends)
         return self.broken is None and not moves and ledger.rests
 
     def hold(self) -> Callable[[], None]:
@@ -366,9 +370,13 @@ class Live:
         while self.ledger is not None and not self.ledger.idle and not self.gone:
             await self.ledger.changed.wait()
 
+    @property
+    def _moves(self) -> bool:
+        return self._works or self.ends.working or self.writes
+
     async def drain(self) -> None:
         """Wait until the running turn has ended and all that was asked is written."""
-        while self.ledger is not None and not self.gone and (self._works or not self.ledger.idle):
+        while self.ledger is not None and not self.gone and self._moves:
             await self.ledger.changed.wait()
         if self.keeper is not None:
             await self.keeper.finish()
@@ -377,6 +385,7 @@ class Live:
         """Close the log's file. The session may still be looked at, and refuses to be changed; who waits
         for something to come of it is told ``why``."""
         self.gone, self._gone, self._waits_for_room = True, why, False
+        self.ends.stop()
         if self.ledger is not None:
             self.ledger.writer.close(self._why_gone())
             self.ledger.changed.fire()

@@ -213,6 +213,7 @@ class Registry:
                 await session.drain()
         for session in sessions:
             session.driver.cancel("shutdown")
+            session.ends.stop()
         with trio.move_on_after(grace + 5):
             for session in sessions:
                 await session.drain()

@@ -44,6 +44,7 @@ def _forked(state: State, event: Event) -> None:
     if state.turn is not None or state.pending:
         raise KeyError("a fork that is neither idle nor empty")
     state.title, state.crashes, state.begun = event.data["title"], 0, False
+    state.ends = {}
     state.spent, state.lately, state.raised = {}, {}, {}
     state.parked = state.resume = state.retry = state.adding = None
 
@@ -52,6 +53,7 @@ def _imported(state: State, event: Event) -> None:
     """Nothing that was on its way elsewhere goes on here before somebody says so."""
     if state.turn is not None:
         raise KeyError(f"turn {state.turn.number} is still open")
+    state.ends = {}
     state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
     state.lately = {}  # of another day, or place
     state.resume = state.retry = state.adding = None
