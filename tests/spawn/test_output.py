@@ -18,7 +18,7 @@ from dshd.spawn import output
 from dshd.spawn.output import Output
 from tests.spawn.helpers import Tree, below
 
-LONG = os.environ.get("DSHD_TEST_LONG") == "1"
+LONG = os.environ.get("DSHD_LONG") == "1"
 SIZE = (1 << 30) if LONG else 200_000_000
 
 
