@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from dshctl import times
 from dshctl.output import cut, one_line, pad, width
-from dshctl.sentences import count, who, you
+from dshctl.sentences import count, when, who, you
 from dshd import budgets, wire
 
 Json = dict[str, Any]
@@ -208,9 +208,12 @@ class Chat:
 
     def _retry(self, data: Json, time: int) -> list[str]:
         why = data.get("message") or data.get("code") or "the provider failed"
+        if data.get("waits") and data.get("until"):
+            until = when(int(data["until"]), self.now())
+            return [self._cut(f"  (waits until {until}: {one_line(str(why))})")]
         delay = data.get("delay_ms")
-        when = f" in {times.age(delay) if delay >= 1000 else f'{delay / 1000:.1f} s'}" if delay else ""
-        return [self._cut(f"  (again{when}: {one_line(str(why))})")]
+        soon = f" in {times.age(delay) if delay >= 1000 else f'{delay / 1000:.1f} s'}" if delay else ""
+        return [self._cut(f"  (again{soon}: {one_line(str(why))})")]
 
     def _rejected(self, data: Json, time: int) -> list[str]:
         reason = f": {data['reason']}" if data.get("reason") else ""

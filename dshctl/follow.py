@@ -27,7 +27,7 @@ from dshctl.client import Client, TimedOut
 from dshctl.connection import Connection, LogLine, Lost, result_of
 from dshctl.ends import show_result
 from dshctl.output import Out, cut, visible
-from dshd import errors, wire
+from dshd import errors, reasons, wire
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -288,6 +288,9 @@ def doing(event: Json) -> str:
     data = event.get("data") or {}
     if event.get("type") == "tool/call":
         return f"  {call_line(str(data.get('name')), str(data.get('arguments') or ''))} ..."
+    if event.get("type") == "llm/retry" and data.get("waits"):
+        why = reasons.provider(data.get("code"))
+        return f"  waiting until {sentences.when(int(data['until']), times.now_ms())} ({why}) ..."
     return "  ..." if event.get("type") in _BUSY else ""
 
 

@@ -53,7 +53,8 @@ class Files:
         if saved is None:
             return self.whole_view(id)
         saved.pop("lately", None)
-        return {**saved, "phase": "idle", "doing": None}
+        doing = saved.get("doing") if saved.get("waits") == "provider" else None  # so it will, by its log
+        return {**saved, "phase": "idle", "doing": doing}
 
     def whole_view(self, id: str) -> Json:
         """The same by reading the log itself, so that damage shows."""

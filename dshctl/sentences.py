@@ -74,7 +74,15 @@ def ended(result: Json) -> str:
     why = f": {str(error).rstrip('.')}" if error else ""
     if result.get("budget"):
         why = f": {budgets.used(result['budget'])}"
-    return f"{name}: {turn} {words}{why}."
+    return f"{name}: {turn} {words}{why}.{_again_at(result)}"
+
+
+def _again_at(result: Json) -> str:
+    """When the provider would take it, if it said so."""
+    from dshctl.times import now_ms
+
+    at = result.get("retry_at")
+    return f" It can be tried again from {when(int(at), now_ms())}." if at else ""
 
 
 def kept(got: Json) -> str:
@@ -220,6 +228,8 @@ def woken(got: Json) -> str:
     rest = f"; {queued} queued" if queued else ""
     if got.get("released"):
         return f"{name}: released {', '.join(got['released'])}{rest}."
+    if got.get("tries"):
+        return f"{name}: turn {got.get('turn')} asks its provider again{rest}."
     if got.get("runs"):
         return f"{name}: {'goes on' if got.get('unparked') else 'runs'} with turn {got.get('turn')}{rest}."
     was = "no longer parked; " if got.get("unparked") else ""
@@ -289,6 +299,9 @@ def now_doing(session: Json, now: int, lasts: str = " ({})") -> str:
     """``bash make test (4 min)``."""
     if not session.get("doing"):
         return ""
+    if session.get("waits") == "provider" and session.get("until_at"):
+        until = f"waiting until {when(session['until_at'], now)}"
+        return plain(session["doing"]).replace("waiting", until, 1)
     age = lasts.format(since(session["since_at"], now)) if session.get("since_at") else ""
     return f"{plain(session['doing'])}{age}"
 

@@ -20,7 +20,11 @@ PROVIDER: Final = {
     "RATE_LIMIT": "rate limit", "SERVER": "the provider's error", "TIMEOUT": "the provider's silence",
     "TRANSPORT": "no connection", "STREAM_CLOSED": "a broken answer", "EMPTY_RESPONSE": "an empty answer",
 }  # fmt: skip
-PROVIDER_ELSE: Final = "the provider"
+
+
+def provider(code: str | None) -> str:
+    """What a provider is waited for that failed with this code."""
+    return PROVIDER.get(code or "", "the provider")
 
 
 class Clock(NamedTuple):
@@ -160,10 +164,28 @@ def _behind(facts: Facts, clock: Clock) -> str:
 
 
 def _provider(facts: Facts, clock: Clock) -> str:
+    return f"{_until(facts, clock)}; then {_next(facts)}"
+
+
+def _until(facts: Facts, clock: Clock) -> str:
     until = facts.get("until_at")
-    if until:
-        return f"The provider asked to wait until {clock.when(until)}; then {_next(facts)}"
-    return f"The provider keeps turn {facts['turn']} waiting; then {_next(facts)}"
+    if not until:
+        return f"The provider keeps turn {facts['turn']} waiting"
+    if facts.get("what") == "named":
+        return f"The provider asked to wait until {clock.when(until)}"
+    why = f" ({facts['detail']})" if facts.get("detail") else ""
+    return f"The provider has no answer{why} and is asked again at {clock.when(until)}"
+
+
+def _inside(facts: Facts, clock: Clock) -> str:
+    said = _until(facts, clock).replace("The provider", "the provider", 1)
+    return f"It entered turn {facts['turn']}{_at(facts, clock)}, which waits: {said}"
+
+
+def _others(facts: Facts) -> str:
+    """``8 sessions run already``, out of what status shows."""
+    said = str(facts.get("doing") or "")
+    return said[said.find("(") + 1 : -1] if said.endswith(")") else "As many sessions run as may"
 
 
 def _next(facts: Facts) -> str:
@@ -182,7 +204,9 @@ _SENTENCES: Final[dict[str, Callable[[Facts, Clock], str]]] = {
     "parked": _parked,
     "stopping": lambda facts, clock: f"dshd is stopping; when it is back, {_next(facts)}",
     "disk": lambda facts, clock: "The disk is full; it goes on as soon as there is room",
+    "place": lambda facts, clock: f"{_others(facts)}; when one of them ends or waits, {_next(facts)}",
     "provider": _provider,
+    "inside": _inside,
     "aborting": lambda facts, clock: f"Turn {facts['turn']} is being aborted; then {_next(facts)}",
     "joins": lambda facts, clock: f"Joins turn {facts['turn']} at its next step{_doing(facts, clock)}",
     "behind": _behind,

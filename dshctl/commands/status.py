@@ -235,8 +235,16 @@ _NEEDS = {
 
 
 def _waiting(session: Json, now: int) -> tuple[str, str, str]:
-    look = f"dshctl show {sentences.name_of(_typed(session))}"
-    return sentences.name_of(session), one_line(str(session.get("doing") or "waits")), look
+    look = f"dshctl why -s {sentences.name_of(_typed(session))}"
+    return sentences.name_of(session), one_line(_what_waits(session, now)), look
+
+
+def _what_waits(session: Json, now: int) -> str:
+    """``rate limit, tries again 05:00``; ``8 sessions run already``."""
+    said = str(session.get("doing") or "waits")
+    what = said.removeprefix("waiting (").partition(")")[0]
+    until = session.get("until_at")
+    return f"{what}, tries again {sentences.when(until, now)}" if until else what
 
 
 def _running(session: Json, now: int) -> tuple[str, str, str]:

@@ -49,7 +49,8 @@ def COMMAND(
         for one in woken:
             cli.out.item({"type": "woken", **one})
         if not cli.out.quiet:
-            cli.out.lines([sentences.woken(one) for one in woken] or ["nothing was parked."])
+            nothing = "nothing was parked, and nothing waited for a provider."
+            cli.out.lines([sentences.woken(one) for one in woken] or [nothing])
 
 
 def _added(add: tuple[str, ...]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from dshctl import sentences
 from dshctl.base import SESSION, Cli, command
 from dshctl.times import now_ms
 from dshd import wire
-from dshd.errors import NotFound
 
 Json = dict[str, Any]
 
@@ -25,9 +24,9 @@ Json = dict[str, Any]
 def COMMAND(cli: Cli, message: str | None, session: str | None) -> None:
     """What a message waits for, and the command that would change that.
 
-    Without a message: the first one of the session's queue.
+    Without a message: the first one of the session's queue, else what the turn that runs is about.
     """
-    found: Json = cli.ask(wire.MessageWhyParams(message=message or _first(cli, session)))
+    found: Json = cli.ask(_params(cli, message, session))
     found = {**found, "sentence": sentences.why(found, now_ms())}
     cli.out.item({"type": "why", **found})
     if not cli.json:
@@ -40,10 +39,7 @@ def _label(found: Json) -> str:
     return f"{found['label']}: " if found.get("label") else ""
 
 
-def _first(cli: Cli, session: str | None) -> str:
-    from dshctl.commands.queue import queued
-
-    waiting = queued(cli.ask(wire.QueueLsParams(**cli.where(session))))
-    if not waiting:
-        raise NotFound("nothing waits", hint="dshctl message MESSAGE")
-    return str(waiting[0]["id"])
+def _params(cli: Cli, message: str | None, session: str | None) -> wire.MessageWhyParams:
+    if message is not None:
+        return wire.MessageWhyParams(message=message)
+    return wire.MessageWhyParams(**cli.where(session))

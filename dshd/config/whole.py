@@ -78,7 +78,6 @@ class Config:
 
 # {setting: values besides the default that are carried out}
 AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
-    ("driver", "max_running"): (),
     ("sessions", "ask"): ("deny",),
     ("tools", "fetch"): (),
     ("approval",): (),

@@ -22,11 +22,12 @@ import attrs
 import trio
 
 from dshd.budgets import NAMED
-from dshd.driver import opening, step, turn
+from dshd.driver import opening, places, step, turn
 from dshd.driver.history import History
 from dshd.driver.phases import Phase, Work
+from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
-from dshd.driver.run import Run
+from dshd.driver.run import Run, route_of
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
@@ -58,6 +59,8 @@ class Driver:
         self.draining = False
         self._asked: str | None = None
         self._waits_for_room = False
+        self._seat = Seat(services.places)
+        self._line = trio.CancelScope()  # while it stands in line, with no turn open
 
     # --- from outside, all synchronous
 
@@ -66,12 +69,15 @@ class Driver:
         if self.phase.name == "idle" and (self._left_open or self._may_open(self._owner.state.runnable)):
             self.phase.on("wake")
             self._start(self._drive)
+        elif self.in_line and not self._may_open(self._owner.state.goes_on):
+            self._line.cancel()
 
     def cancel(self, cause: str, turn: int | None = None) -> bool:
         """Cancel the activity (of this turn, if given), at once. Whether there was one to cancel."""
         work = self.work
         if work is None and turn is None:
             self._asked = cause  # a turn may be opening: it heeds this first of all
+            self._line.cancel()
         if work is None or (turn is not None and work.turn != turn):
             return False
         if work.cancel(cause):
@@ -98,6 +104,12 @@ class Driver:
             self.work.stop_at_boundary = True
             if self._owner.state.turn is not None and self._owner.state.turn.only_waits:
                 self.cancel("shutdown")
+        self._line.cancel()
+
+    @property
+    def in_line(self) -> bool:
+        """Whether it waits for a place before it opens a turn."""
+        return self._seat.seeks and self.work is None
 
     def forget(self) -> None:
         """Let go of the history; it is derived anew when a turn needs it."""
@@ -112,6 +124,8 @@ class Driver:
         work = self.work
         if self._waits_for_room:
             return attrs.evolve(WAITS_FOR_ROOM, since=work.since if work else None)
+        if self._seat.seeks:
+            return Activity("running", self._seat.words, places.since(self._owner.state), "place")
         if work is None:
             return Activity(self.phase.public)
         return Activity(self.phase.public, work.doing, work.since, work.waits, work.until)
@@ -149,10 +163,21 @@ class Driver:
         self.poke()
 
     async def _one_turn(self) -> None:
-        opened = self._resumed() if self._left_open else await self._open()
-        if opened is None:
-            return
-        run = self._begun(opened)
+        try:
+            opened = self._resumed() if self._left_open else await self._seated()
+            if opened is not None:
+                await self._run(self._begun(opened))
+        finally:
+            self._seat.leave()
+
+    async def _seated(self) -> opening.Opened | None:
+        """Open a turn once there is a place for it; None if nothing is to be done any more."""
+        state = self._owner.state
+        with trio.CancelScope() as self._line:
+            await self._seat.take(route_of(state), places.since(state))
+        return await self._open() if self._seat.taken and not self.draining else None
+
+    async def _run(self, run: Run) -> None:
         self.work = work = run.work
         self.phase.on("next")
         self._heed_abort(work)
@@ -174,7 +199,7 @@ class Driver:
         watch = budget.Stopwatch(turn.worked / 1000 if turn is not None else 0.0)
         work = Work(opened.turn, stop_at_boundary=self.draining, watch=watch)
         return Run(
-            self._owner, self._services, work, self._history, opened.turn, claimed=opened.claimed,
+            self._owner, self._services, work, self._history, opened.turn, self._seat, claimed=opened.claimed,
             notices=(opened.notice,) if opened.notice else (), retry=opened.retry, resumed=opened.resumed,
             step=turn.step if opened.resumed else 0, capped=opened.resumed and turn.capped,
         )  # fmt: skip

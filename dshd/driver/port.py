@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from dshd.driver.places import Places
 from dshd.hooks.attention import Attention
 from dshd.hooks.commands import NoHooks
 from dshd.prompt.context import GitInfo
@@ -105,6 +106,9 @@ class Services:
     outside: Outside
     tool_rules: Sequence[Any] = ()
     days: Days = attrs.field(factory=Days)
+    places: Places = attrs.field(
+        default=attrs.Factory(lambda all: Places(lambda: all.config().driver.max_running), takes_self=True)
+    )
     attention: Attention = attrs.field(factory=Attention)
     hooks: Any = attrs.field(factory=NoHooks)
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})

@@ -10,6 +10,7 @@ import attrs
 
 from dshd.driver.history import History
 from dshd.driver.phases import Work
+from dshd.driver.places import Seat
 from dshd.driver.port import Owner, Services
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
@@ -26,7 +27,8 @@ from dshd.tools.tool import ToolOutput
 @attrs.define(eq=False)
 class Run:
     """``claimed``: the batch of the step to come; ``notices``: system texts that go with it; ``retry``:
-    the turn repeats an earlier one, so that its first step needs no message.
+    the turn repeats an earlier one, so that its first step needs no message; ``seat``: its place among those
+    that run.
 
     ``resumed``: its open step waits, since before this run.
     ``finished``: outputs of calls whose results may not be on disk yet, by call id. ``owed``: usage of
@@ -42,6 +44,7 @@ class Run:
     work: Work
     history: History
     turn: int
+    seat: Seat
     claimed: tuple[Message, ...] = ()
     notices: tuple[str, ...] = ()
     begins_with: tuple[tuple[Mapping[str, Any], str], ...] = ()
@@ -83,9 +86,8 @@ class Run:
     def prepare_call(self) -> None:
         """Pin the call that the next request is made for: by the session's and the daemon's settings as they
         are now. Raises `ModelError`."""
-        settings = self.state.settings
-        route, patience = str(settings.get("model") or ""), settings.get("patience")
-        self.call = self.services.models.prepare_call(route, patience=patience)
+        patience = self.state.settings.get("patience")
+        self.call = self.services.models.prepare_call(route_of(self.state), patience=patience)
         self.check_price(self.call)
 
     def priced(self, usage: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -126,3 +128,8 @@ class Run:
     def partial(self) -> list[dict[str, Any]]:
         """What has streamed and is worth keeping if the turn ends now."""
         return self.assembler.interrupted() if self.assembler is not None else []
+
+
+def route_of(state: State) -> str:
+    """The session's own."""
+    return str(state.settings.get("model") or "")

@@ -18,7 +18,8 @@ from typing import Final
 
 import trio
 
-from dshd.driver.run import Run
+from dshd.driver.places import since
+from dshd.driver.run import Run, route_of
 from dshd.session.fold.turns import Wait
 from dshd.session.shown.views import of_wait
 
@@ -32,8 +33,8 @@ def of(run: Run) -> Wait | None:
 
 
 async def rest(run: Run) -> None:
-    """Return when what the open step waits for has come. What follows must end the wait in the log before it
-    has any effect.
+    """Return when what the open step waits for has come, with a place to go on in; meanwhile the turn has
+    none. What follows must end the wait in the log before it has any effect.
 
     The wall clock decides, however it jumps, and after every change the log is asked again.
 
@@ -43,8 +44,12 @@ async def rest(run: Run) -> None:
         if run.work.stop_at_boundary:
             run.work.cancel("shutdown")  # which leaves it open, for the next daemon
         elif wait.is_over(run.services.now()):
-            return
+            break
+        run.seat.leave()
         run.work.shows(of_wait(wait))
         left = LOOK_S if wait.until is None else (wait.until - run.services.now()) / 1000
         with trio.move_on_after(min(max(left, 0.0), LOOK_S)):
             await run.owner.next_change()
+    if not run.seat.taken:
+        run.says(run.seat.words, waits="place")
+    await run.seat.take(route_of(run.state), since(run.state))

@@ -9,8 +9,10 @@ class MessageShowParams(Params, method="message.show"):
     message: str
 
 
-class MessageWhyParams(Params, method="message.why"):
-    message: str
+class MessageWhyParams(InSession, method="message.why"):
+    """Without ``message``: the first of the session that waits, else what its running turn is about."""
+
+    message: str | None = None
 
 
 class AnswerShowParams(InSession, method="answer.show"):

@@ -51,8 +51,8 @@ ABORTED: Json = {
     "parked": {"by": "abort", "what": None, "at": 0, "count": 2}, "survivors": [],
 }  # fmt: skip
 WOKEN: Json = {
-    "type": "woken", "exit": 0, "session": "s4h8w2c1", "name": "api", "runs": True, "turn": 13,
-    "pending": {"next-turn": 2, "next-step": 0, "held": 0}, "released": [],
+    "type": "woken", "exit": 0, "session": "s4h8w2c1", "name": "api", "runs": True, "tries": False,
+    "turn": 13, "pending": {"next-turn": 2, "next-step": 0, "held": 0}, "released": [],
     "unparked": {"by": "abort", "what": None, "at": 0, "count": 2},
 }  # fmt: skip
 FSCK: Json = {

@@ -112,7 +112,7 @@ def test_status_says_first_what_needs_a_person(dshctl: Dshctl, fake: Fake) -> No
         "  docs      wants to run: rm -rf build/ (6 min)                      dshctl allow a3",
         "  nightly   parked 03:12, a turn ended in an error: bad key, 3 wait  dshctl wake -s nightly",
         "waits",
-        "  web       rate limit, tries again 05:00                            dshctl show web",
+        "  web       rate limit, tries again 05:00                            dshctl why -s web",
         "running",
         "  api       turn 12, step 4, 41 min: bash make test (4 min); 2 queued",
         "1 idle, 212 closed (88 MB).",
@@ -150,7 +150,7 @@ def test_long_reasons_and_names_are_cut_on_a_terminal_and_commands_stay(dshctl: 
     shown = dshctl("status", tty=True).out.splitlines()
     assert all(len(line) <= 80 for line in shown), shown
     assert any(line.endswith("  dshctl wake -s s4h8w2c1") for line in shown)
-    assert any(line.endswith("  dshctl show s4h8w2c2") for line in shown)
+    assert any(line.endswith("  dshctl why -s s4h8w2c2") for line in shown)
     assert LONG.strip() in dshctl("status").out
     shown = dshctl("ls", tty=True).out.splitlines()
     assert all(len(line) <= 80 for line in shown)

@@ -12,7 +12,7 @@ async def show(call: Call) -> Json:
 
 
 async def why(call: Call) -> Json:
-    return (await call.session_of(call.params.message)).why(call.params.message)
+    return (await call.session_meant()).why(call.params.message)
 
 
 async def answer(call: Call) -> Json:

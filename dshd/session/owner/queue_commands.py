@@ -19,7 +19,12 @@ Json = dict[str, Any]
 
 def rows(state: State, queue: Queue | None) -> list[Json]:
     """What waits in a queue, or in all."""
-    return views.messages(state, [m.id for q in _SHOWN if queue in (None, q) for m in state.queues[q]])
+    return views.messages(state, waiting(state, queue))
+
+
+def waiting(state: State, queue: Queue | None = None) -> list[str]:
+    """The ids of what waits, in the order in which it is shown."""
+    return [m.id for q in _SHOWN if queue in (None, q) for m in state.queues[q]]
 
 
 _SHOWN: Final[tuple[Queue, ...]] = ("next-step", "next-turn", "held")

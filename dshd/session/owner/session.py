@@ -156,12 +156,24 @@ class Session(Live):
         self.check_message(id)
         return views.message(self.state, id)
 
-    def why(self, id: str) -> Json:
+    def why(self, id: str | None = None) -> Json:
+        """What a message waits for; without one the first that waits, else what the running turn was opened
+        by. Raises `NotFound`."""
+        id = id or self._in_question()
         self.check_message(id)
         return why.why(
             self.state, id, self.activity, now=self.around.services.now(), broken_word=self.word,
             broken=self.broken.error if self.broken else None, draining=self.driver.draining,
         )  # fmt: skip
+
+    def _in_question(self) -> str:
+        waiting = queue_commands.waiting(self.state)
+        turn = self.state.turn
+        inside = () if turn is None else (turn.opener, *turn.members, *(m.id for _, m in turn.claimed))
+        found = next(filter(None, (*waiting, *inside)), None)
+        if found is None:
+            raise NotFound("nothing waits", hint="dshctl message MESSAGE")
+        return found
 
     def answer(self, message: str | None, n: int) -> Json:
         """The result of a message, or of the n-th newest turn that has an answer (from 1)."""

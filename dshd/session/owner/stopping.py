@@ -8,9 +8,11 @@ from typing import Any
 import trio
 
 from dshd import wire
+from dshd.driver import opening
 from dshd.errors import Conflict, Invalid, NoSpace, Stalled
 from dshd.session.deciding import lifecycle, queueing, raising, retrying
 from dshd.session.deciding.budget import Now
+from dshd.session.deciding.closing import Ending, close_turn
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.ledger import DEADLINE_S
 from dshd.session.disk.proposals import Proposal
@@ -30,7 +32,8 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     asked = Abort("user", p.disposition, peer.source(), p.reason)
     clears = [m.id for items in session.state.queues.values() for m in items]
     clears = clears if p.disposition == "clear" else []
-    proposal = ledger.post(lambda s: lifecycle.abort(s, p.turn, asked))
+    decide = _abort_in_line if running is None and session.driver.in_line else lifecycle.abort
+    proposal = ledger.post(lambda s: decide(s, p.turn, asked))
     if running is not None:
         session.driver.abort(running.number, asked, clears)
     with trio.move_on_after(DEADLINE_S):
@@ -40,6 +43,15 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
         return _aborted(session, answer, doing)
     late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
     raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
+
+
+def _abort_in_line(s: Scratch, number: int | None, asked: Abort) -> Json:
+    """Abort a turn that only waits for its place: it opens, and has ended."""
+    opened = opening.open_turn(s) if s.state.turn is None else None
+    answer = lifecycle.abort(s, number, asked)
+    if opened is not None:
+        close_turn(s, Ending(reason="aborted", cause=asked.cause))
+    return answer
 
 
 def _check_runs(state: State, turn: int | None) -> None:
@@ -99,13 +111,14 @@ async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:
         return woken(session, released=[id], unparked=None)
     services = session.around.services
     config, was = services.config(), views.parked(session.state)
+    waited = lifecycle.waits_for_provider(session.state)
     await services.days.known(config)
     now = Now(today=services.days.counted(config, services.now()))
     if p.add:
         await ledger.propose(lambda s: raising.decide(s, p.add, by, config, now))
         return woken(session, released=[], unparked=was)
     did = await ledger.propose(lambda s: _wake(s, by, config, now))
-    return woken(session, released=[], unparked=was if did else None)
+    return woken(session, released=[], unparked=was if did else None, tries=did and waited)
 
 
 def _wake(s: Scratch, by: Mapping[str, Any], config: Any, now: Now) -> bool:
@@ -132,6 +145,7 @@ def woken(session: Live, **what: Any) -> Json:
         "runs": runs,
         "turn": state.turn.number if state.turn else (state.last_turn + 1 if runs else None),
         "pending": {queue: len(state.queues[queue]) for queue in state.queues},
+        "tries": False,
         **what,
     }
 

@@ -141,11 +141,11 @@ class Registry:
         read = self._hops.read
         await read(self.store.sweep)
         ids = set(await read(self.store.ids))
-        for id in await read(self.store.marked):
-            if id in ids or id == OWN:
-                await self._start_one(id)
-            else:
-                await self._around.unmark(id)
+        marked = await read(self.store.marked)
+        with self.services.places.settling(len(marked)):
+            for id in marked:
+                there = id in ids or id == OWN
+                await (self._start_one(id) if there else self._around.unmark(id))
         if self._unloads:
             self._start(self._loader.look_after)
         self.schedules.ready()
@@ -237,6 +237,7 @@ class Registry:
         """The config was read again, and may be what a provider is waited for."""
         for session in self.loaded.values():
             session.try_now("reload")
+        self.services.places.look()
 
     # --- which there are
 

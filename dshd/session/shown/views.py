@@ -46,7 +46,7 @@ class Activity:
 
 def waiting_for(code: str | None) -> str:
     """What a turn does whose last attempt failed with this code, in a line."""
-    return f"waiting ({reasons.PROVIDER.get(code or '', reasons.PROVIDER_ELSE)})"
+    return f"waiting ({reasons.provider(code)})"
 
 
 def of_wait(wait: Wait) -> Activity:
@@ -180,7 +180,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
     """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
     settings = state.settings
     if activity.phase == "idle" and state.turn is not None and state.turn.wait is not None:
-        activity = of_wait(state.turn.wait)  # whether or not a daemon is there to wait
+        activity = attrs.evolve(of_wait(state.turn.wait), phase="idle")  # until a daemon is there
     word = session_state(state, activity, broken)
     return {
         "type": "session",
@@ -201,6 +201,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "needs": _needs(state, broken),
         "model": settings.get("model"),
         "mode": settings.get("mode"),
+        "patience": settings.get("patience"),
         "net": settings.get("net"),
         "ask": settings.get("ask"),
         "implicit": bool(settings.get("implicit")),
@@ -356,7 +357,8 @@ def not_ended(state: State, id: str) -> dict[str, Any]:
     found = state.receipts[id]
     waits = found.state in ("pending", "held")
     code = 18 if waits and not moves_on(state, found) else 75
-    return result(state, message=id, turn=None, exit=code)
+    until = state.turn.wait.until if state.turn is not None and state.turn.wait is not None else None
+    return {**result(state, message=id, turn=None, exit=code), "retry_at": until}
 
 
 def moves_on(state: State, found: Receipt) -> bool:

@@ -125,7 +125,20 @@ def _behind(case: Case) -> Json:
 
 
 def _provider(case: Case) -> Json:
-    return {**_turn(case), "until_at": case.activity.until}
+    wait = case.state.turn.wait if case.state.turn is not None else None
+    now = _sooner(f"dshctl wake -s {case.state.name}") if wait is not None else {}
+    what = "named" if wait is not None and wait.named else None
+    detail = reasons.provider(wait.code) if wait is not None else None
+    return {**_turn(case), "until_at": case.activity.until, "what": what, "detail": detail, **now}
+
+
+def _inside(case: Case) -> Json:
+    """It is in the turn that waits."""
+    return {**_provider(case), **{k: v for k, v in _entered(case).items() if k != "hint"}}
+
+
+def _place(case: Case) -> Json:
+    return {"doing": case.activity.doing, "since_at": case.activity.since}
 
 
 def _waits(case: Case) -> Json:
@@ -137,7 +150,8 @@ _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "ended": _ended, "broken": _broken,
     "closed": lambda case: {"hint": f"dshctl reopen {case.state.name}"},
     "due": _due, "held": _held, "parked": _parked, "stopping": lambda case: {}, "disk": _turn,
-    "provider": _provider, "aborting": _turn, "joins": _turn, "behind": _behind,
+    "place": _place, "inside": _inside, "provider": _provider, "aborting": _turn, "joins": _turn,
+    "behind": _behind,
     "resume": lambda case: {"turn": case.state.again},
     "rides": lambda case: {},
     "no-wake": _waits, "next": lambda case: {},
@@ -151,7 +165,13 @@ def _runs(case: Case) -> bool:
     return case.state.turn is not None
 
 
+def _is_inside(case: Case) -> bool:
+    turn = case.state.turn
+    return turn is not None and case.found.state == "entered" and case.found.turn == turn.number
+
+
 _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
+    ("inside", lambda c: _is_inside(c) and c.activity.waits == "provider"),
     ("entered", lambda c: c.found.state in ("entered", "settled")),
     ("claimed", lambda c: c.found.state == "claimed"),
     ("ended", lambda c: c.found.ended),
@@ -161,7 +181,8 @@ _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
     ("held", lambda c: c.found.queue == "held"),
     ("parked", lambda c: c.state.is_parked(c.found.message.id)),
     ("disk", lambda c: _runs(c) and c.activity.waits == "disk full"),
-    ("provider", lambda c: _runs(c) and c.activity.waits is not None),
+    ("place", lambda c: c.activity.waits == "place"),
+    ("provider", lambda c: _runs(c) and c.activity.waits == "provider"),
     ("aborting", lambda c: _runs(c) and c.state.turn is not None and c.state.turn.abort is not None),
     ("joins", lambda c: _runs(c) and c.found.queue == "next-step"),
     ("behind", _runs),
