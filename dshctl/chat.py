@@ -220,6 +220,16 @@ class Chat:
         lines = [] if self._opened else self._heading(self._started or time, f"rejected by {data.get('by')}")
         return [*lines, f"> {times.clock(time, self.now())} rejected by {data.get('by')}{reason}"]
 
+    def _asked(self, data: Json, time: int) -> list[str]:
+        return [self._cut(f"  ? {data.get('id')} asks: {one_line(str(data.get('what') or ''))}")]
+
+    def _answered(self, data: Json, time: int) -> list[str]:
+        word = _ANSWERS.get(str(data.get("answer")), str(data.get("answer")))
+        by = data.get("by") or {}
+        whose = f" by {you(by)}" if by.get("kind") != "system" else ""
+        why = f": {one_line(str(data['reason']))}" if data.get("reason") else ""
+        return [self._cut(f"  ? {times.clock(time, self.now())} {data.get('id')} {word}{whose}{why}")]
+
     def _aborting(self, data: Json, time: int) -> list[str]:
         self._abort, self._abort_at = data, time
         return []
@@ -322,6 +332,8 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "assistant/message": Chat._assistant,
     "tool/result": Chat._result,
     "llm/retry": Chat._retry,
+    "approval/asked": Chat._asked,
+    "approval/answered": Chat._answered,
     "abort/requested": Chat._aborting,
     "inbox/spliced": Chat._spliced,
     "log/gap": Chat._gap,
@@ -329,6 +341,7 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "session/imported": Chat._imported,
 }
 
+_ANSWERS: Final = {"allow": "allowed", "deny": "denied"}
 _SAID: Final = {"steer": "steered", "inject": "told it", "followup": "asked", "interrupt": "interrupted"}
 _DEATHS: Final = {"import": "it was exported while it ran"}
 _REASONS: Final = {

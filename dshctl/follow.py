@@ -136,6 +136,17 @@ class Watch:
         self._on_reset = on_reset
         self._is_whole = is_whole
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Approvals that who waits knows of."""
+        return self._ends.asked or () if isinstance(self._ends, wire.WaitParams) else ()
+
+    def known(self, approvals: tuple[str, ...]) -> None:
+        """Don't end for these any more."""
+        assert isinstance(self._ends, wire.WaitParams)
+        self._ends = self._ends.replace(asked=approvals)
+        self._client.drop()
+
     def run(self) -> Any:
         """The answer to ``ends``. Raises its error; reconnects as long as that makes sense."""
         while True:
@@ -300,7 +311,10 @@ _BUSY: Final = ("request/sent", "assistant/chunk", "tool/result", "step/end", "s
 def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Place | None = None,
                tied: bool = False) -> int:  # fmt: skip
     """Wait for a message's end; its answer on standard output. The exit code."""
-    params = wire.WaitParams(session=receipt["session"], messages=(receipt["message"],), stay=stay)
+    asked = () if cli.terminal else None
+    params = wire.WaitParams(
+        session=receipt["session"], messages=(receipt["message"],), stay=stay, asked=asked
+    )
     name, id, retried = sentences.name_of(receipt), receipt["message"], receipt.get("retry_of")
     shown = Progress(cli, name, id, retried) if progress else None
     start = place or Place(int(receipt["seq"])) if receipt.get("seq") is not None else Place()
@@ -309,12 +323,26 @@ def to_the_end(cli: Cli, receipt: Json, *, progress: bool, stay: bool, place: Pl
         on_event=shown.event if shown else lambda session, event: None,
         is_whole=shown.is_whole if shown else lambda answer: True,
     )  # fmt: skip
-    try:
-        (result,) = patient(cli, watch.run, receipt, tied=tied, sent=True)["results"]
-    finally:
-        if shown:
-            shown.done()
-    return show_result(cli, result)
+    while True:
+        try:
+            (result,) = patient(cli, watch.run, receipt, tied=tied, sent=True)["results"]
+        finally:
+            if shown:
+                shown.done()
+        if not asks_in_place(cli, watch, [result]):
+            return show_result(cli, result)
+
+
+def asks_in_place(cli: Cli, watch: Watch, results: list[Json]) -> bool:
+    """Whether it ended with questions for whoever sits here, who has been asked now: wait on."""
+    waiting = {one["id"]: one for result in results for one in result.get("approvals") or ()}
+    if not cli.terminal or not waiting:
+        return False
+    from dshctl.approvals import ask_in_place
+
+    cli.client().drop()  # the answers go by a connection on which nothing is followed
+    watch.known(ask_in_place(cli, list(waiting.values()), watch.asked))
+    return True
 
 
 def patient(

@@ -68,6 +68,9 @@ def ended(result: Json) -> str:
         return f"{name}: {turn} was {_DECIDED[outcome]}{decided_by(result['by'])}."
     if result.get("parked"):
         return f"{kept(result)}; {count(result['parked']['count'], 'waits', 'wait')}."
+    if result.get("exit") == 16 and result.get("approvals"):
+        asked = result["approvals"][0]
+        return f"{name}: waits for your answer to {asked['id']} ({asked.get('what')})."
     if outcome is None or (outcome == "completed" and result.get("exit")):
         return f"{name}: {_STUCK.get(result.get('exit') or 0, 'it waits')}."
     words = _ENDS.get(str(outcome), f"ended {outcome}")

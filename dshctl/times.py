@@ -65,6 +65,17 @@ def until(at: int, now: int) -> str:
     return f"in {age(at - now)}" if at - now >= 1000 else "now"
 
 
+def upcoming(at: int, now: int) -> str:
+    """When something will be: ``18:00``, ``tomorrow 11:58``, ``Dec 2 11:58``."""
+    day = 86_400_000
+    today, then = time.localtime(now / 1000)[:3], time.localtime(at / 1000)
+    if then[:3] == today:
+        return clock(at, now)
+    if time.localtime(at / 1000 - day / 1000)[:3] == today:
+        return f"tomorrow {then.tm_hour:02}:{then.tm_min:02}"
+    return moment(at, now)
+
+
 def exact(at: int) -> str:
     """``12:04:11``."""
     return time.strftime("%H:%M:%S", time.localtime(at / 1000))

@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents allow approvals attach compact deny jobs
+    acp agents attach compact jobs
     prompt remember rpc schedule tools usage
     """.split()  # noqa: SIM905 - a list to be read
 )
@@ -77,6 +77,10 @@ SYNONYMS: Final[dict[str, str]] = {
     "load": "import FILE",
     "exec": "run",
     "chat": "followup 'TEXT'",
+    "approve": "allow ID",
+    "permit": "allow ID",
+    "refuse": "deny ID",
+    "permissions": "approvals",
     "say": "followup 'TEXT'",
     "tell": "followup 'TEXT'",
     "ask": "run 'TEXT'",

@@ -211,6 +211,7 @@ _SENTENCES: Final[dict[str, Callable[[Facts, Clock], str]]] = {
     "joins": lambda facts, clock: f"Joins turn {facts['turn']} at its next step{_doing(facts, clock)}",
     "behind": _behind,
     "resume": lambda facts, clock: f"Turn {facts['turn']} is gone on with first; then {_next(facts)}",
+    "asks": lambda facts, clock: f"Waits for your answer to {facts['what']} ({facts['detail']})",
     "rides": lambda facts, clock: "Nothing will wake it: an inject rides along with the next turn",
     "no-wake": lambda facts, clock: "Nothing will wake it: it was sent with --no-wake",
     "next": lambda facts, clock: f"It starts soon{_ahead(facts)}" if facts.get("ahead") else "It is next",

@@ -120,7 +120,8 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     blocks = [
         (
             "needs you",
-            [_need(session, now) for session in needs] + [_need_schedule(row, now) for row in refused],
+            [_need(session, need, now) for session in needs for need in _told(session)]
+            + [_need_schedule(row, now) for row in refused],
         ),
         ("waits", [_waiting(session, now) for session in waits]),
         ("running", [_running(session, now) for session in running]),
@@ -189,8 +190,13 @@ def _line(cli: Cli, row: Row, names: int, whats: int) -> str:
     return cut(line, cli.out.columns, cli.out.ellipsis) if cli.out.out.tty and not todo else line
 
 
-def _need(session: Json, now: int) -> tuple[str, str, str]:
-    need = session["needs"][0]
+def _told(session: Json) -> list[Json]:
+    """Each approval that it asks for; else the first of its needs."""
+    asks = [need for need in session["needs"] if need.get("kind") == "approval"]
+    return asks or session["needs"][:1]
+
+
+def _need(session: Json, need: Json, now: int) -> tuple[str, str, str]:
     name = sentences.name_of(session)
     words = _NEEDS.get(str(need.get("kind")))
     what, todo = (

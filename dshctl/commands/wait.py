@@ -28,17 +28,19 @@ def COMMAND(cli: Cli, messages: tuple[str, ...], session: str | None, stay: bool
     where: Json = {} if messages else cli.where(session)
     if messages and not messages[0].startswith(wire.SPOOLED):
         where = {"session": wire.session_of(messages[0])}
-    params = wire.WaitParams(**where, messages=messages, stay=stay)
+    params = wire.WaitParams(**where, messages=messages, stay=stay, asked=() if cli.terminal else None)
     return exits.worst([_show(cli, result, bool(messages)) for result in _results(cli, params)])
 
 
 def _results(cli: Cli, params: wire.WaitParams) -> list[Json]:
-    from dshctl.follow import Watch, patient
+    from dshctl.follow import Watch, asks_in_place, patient
 
     about = {"session": params.session, "name": params.session or "the session of this directory"}
     watch = Watch(cli, session=None, ends=params, follow=False)
-    results: list[Json] = patient(cli, watch.run, about)["results"]
-    return results
+    while True:
+        results: list[Json] = patient(cli, watch.run, about)["results"]
+        if not asks_in_place(cli, watch, results):
+            return results
 
 
 def _show(cli: Cli, result: Json, is_message: bool) -> int:

@@ -59,13 +59,11 @@ class Config:
     def ahead(self) -> list[str]:
         """Settings that are set and that this version reads, checks and does not carry out yet."""
         plain = Config()
-        found = [
+        return [
             ".".join(path)
             for path, harmless in AHEAD.items()
             if _value(self, path) not in (_value(plain, path), *harmless)
         ]
-        asks = any(rule.action == "ask" for rule in self.rules)
-        return [*found, *(["rules.action = ask"] if asks else [])]
 
     def warnings(self) -> list[str]:
         """What is right and still not what its writer will see, a sentence each."""
@@ -78,9 +76,7 @@ class Config:
 
 # {setting: values besides the default that are carried out}
 AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
-    ("sessions", "ask"): ("deny",),
     ("tools", "fetch"): (),
-    ("approval",): (),
     ("mcp",): (),
 }
 

@@ -15,7 +15,7 @@ import trio
 from dshd import wire
 from dshd.control.access import Rights
 from dshd.control.encoding import Data
-from dshd.control.feed import Follower, Hub, Watcher
+from dshd.control.feed import Hub, Watcher
 from dshd.control.takeup import Gate
 from dshd.control.uploads import Uploads
 from dshd.log.store import OWN
@@ -28,6 +28,21 @@ from dshd.tools.sandbox import Found
 
 Json = dict[str, Any]
 P = TypeVar("P", bound=wire.Params)
+
+
+class Following(Protocol):
+    """Who is told of something as long as a connection lives, or until its ``scope`` is cancelled;
+    ``session``: whose log that is, None: no log."""
+
+    @property
+    def session(self) -> str | None: ...
+
+    @property
+    def scope(self) -> trio.CancelScope: ...
+
+    async def run(self) -> None: ...
+
+    def end(self, reason: str) -> None: ...
 
 
 class Link(Protocol):
@@ -47,7 +62,7 @@ class Link(Protocol):
 
     def greet(self, params: wire.HelloParams) -> Rights: ...
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Following) -> None:
         """Run it as long as the connection lives."""
 
     def watch(self, watcher: Watcher) -> None: ...

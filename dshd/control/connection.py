@@ -36,9 +36,9 @@ import trio
 
 from dshd.control import jsonrpc
 from dshd.control.access import Rights
-from dshd.control.calls import Answer, Call, Room
+from dshd.control.calls import Answer, Call, Following, Room
 from dshd.control.encoding import Data
-from dshd.control.feed import UNSENT, Follower, Watcher
+from dshd.control.feed import UNSENT, Watcher
 from dshd.control.framing import Framer
 from dshd.control.jsonrpc import Id, Refused, Request
 from dshd.control.methods import METHODS, Method
@@ -154,7 +154,7 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
         self._backlog = 0
         self._to_send = trio.Event()
-        self._followers: dict[Follower, None] = {}
+        self._followers: dict[Following, None] = {}
         self._watchers: dict[Watcher, None] = {}
         self._tied: list[tuple[str, str]] = []
         self._gone = trio.Event()
@@ -439,13 +439,13 @@ class Connection:
 
     # ---------------------------------------------------------------- what lasts as long as we do
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Following) -> None:
         if len(self._followers) >= MOST_FOLLOWED:
             raise Full(f"this connection follows {MOST_FOLLOWED} logs already.")
         self._followers[follower] = None
         self._nursery.start_soon(self._follow, follower)
 
-    async def _follow(self, follower: Follower) -> None:
+    async def _follow(self, follower: Following) -> None:
         try:
             await follower.run()
         except DshError as error:

@@ -16,6 +16,7 @@ from dshd import wire
 from dshd.control.access import AgentMay
 from dshd.control.calls import Call, Handler, Offer
 from dshd.control.handlers import (
+    approvals,
     daemon,
     fsck,
     logs,
@@ -96,6 +97,10 @@ _TABLE: Final = (
     Method(wire.MessageShowParams, messages.show),
     Method(wire.MessageWhyParams, messages.why),
     Method(wire.AnswerShowParams, messages.answer),
+    Method(wire.ApprovalListParams, approvals.ls),
+    Method(wire.ApprovalAnswerParams, approvals.answer, writes=True, agent="no"),
+    Method(wire.ApprovalForgetParams, approvals.forget, writes=True, agent="no"),
+    Method(wire.ApprovalFollowParams, approvals.follow),
     Method(wire.LogReadParams, logs.read, waits=True),
     Method(wire.LogFollowParams, logs.follow),
     Method(wire.LogUnfollowParams, logs.unfollow),

@@ -5,7 +5,7 @@
 nothing is owed), `prestep` (the four gates, with `gates`, who is asked, and `waterfall`, how), `request` and
 `history` (what the model gets), `asking` (attempt after attempt, until there is an answer), `chunks` (what
 streams, written down), `waits` (what a step waits for, however long), `step` (the answer's tool calls, and
-what follows).
+what follows), `approvals` (calls that a person must allow).
 
 `run` is what a turn carries, and may be lost in a crash; `port` is all that the driver knows of the session
 that owns it and of the daemon.

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import attrs
 
 from dshd.driver.places import Places
+from dshd.errors import Internal
 from dshd.hooks.attention import Attention
 from dshd.hooks.commands import NoHooks
 from dshd.prompt.context import GitInfo
@@ -18,6 +19,7 @@ from dshd.prompt.instructions import find_instructions
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.days import Days
 from dshd.session.fold.state import State
+from dshd.tools.grants import Grant
 from dshd.tools.threads import reading
 
 T = TypeVar("T")
@@ -63,6 +65,21 @@ class Owner(Protocol):
         ...
 
 
+class Numbers(Protocol):
+    """Ids that count up in the state directory (`session.numbers`)."""
+
+    async def take(self, kind: str, count: int, session: str) -> list[str]:
+        """The next ``count`` ids of a kind, ``["a3", "a4"]``. Durability: they are taken for ever."""
+        ...
+
+
+class Unnumbered:
+    """For who has no state directory: nothing is asked there."""
+
+    async def take(self, kind: str, count: int, session: str) -> list[str]:
+        raise Internal(f"no ids of kind {kind} can be taken here")
+
+
 class Outside(Protocol):
     """What a prompt needs of the world around: asked once a turn, never in the middle of one."""
 
@@ -89,7 +106,8 @@ class RealOutside:
 @attrs.frozen(kw_only=True)
 class Services:
     """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent;
-    ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event."""
+    ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event;
+    ``allowed``: what a person has allowed in every session."""
 
     models: Any
     tools: Any
@@ -105,6 +123,8 @@ class Services:
     home: Path | None
     outside: Outside
     tool_rules: Sequence[Any] = ()
+    numbers: Numbers = attrs.field(factory=Unnumbered)
+    allowed: Callable[[], tuple[Grant, ...]] = lambda: ()
     days: Days = attrs.field(factory=Days)
     places: Places = attrs.field(
         default=attrs.Factory(lambda all: Places(lambda: all.config().driver.max_running), takes_self=True)

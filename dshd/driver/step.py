@@ -7,13 +7,14 @@
 - Results are logged in the model's order, each as soon as it can be; the last of a group goes with what
   follows it, the next group or the step's end. What a tool adds besides goes to ``next-step`` after
   the whole batch.
+- A call that a person must allow waits where it stands (`approvals`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,21 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import gates
+from dshd.driver import approvals, gates
 from dshd.driver.opening import claim, waiting
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.model.blocks import Assembled
 from dshd.model.errors import ModelError
+from dshd.session.deciding import approving
+from dshd.session.deciding.approving import Asked
 from dshd.session.deciding.budget import Stop
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.approvals import Approval
 from dshd.session.fold.events import Message, splice, text_block
 from dshd.session.fold.who import SYSTEM
 from dshd.tools import scheduler
+from dshd.tools.grants import Grant
 from dshd.tools.tool import Call, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -48,7 +53,8 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
     Durability: both are on disk when it returns.
     """
     content, calls = _own_ids(run, answer.content)
-    groups = scheduler.groups(calls, run.services.tools.read_only)
+    asked = await approvals.questions(run, calls, content, _context(run)) if calls else ()
+    groups = _groups(run, calls, frozenset(one.call for one in asked))
     run.capped = run.capped or answer.finish == "max-tokens"
     data: dict[str, Any] = {
         "turn": run.turn,
@@ -59,7 +65,7 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
         "finish": "max-tokens" if answer.finish == "max-tokens" else None,
     }
     if content:
-        await run.owner.record(lambda s: _emit_answer(s, data, groups[0] if groups else ()))
+        await run.owner.record(lambda s: _emit_answer(s, data, asked, groups[0] if groups else ()))
         run.assembler = None
     run.give_up()
     if answer.finish == "content-filter":
@@ -78,9 +84,17 @@ def _own_ids(run: Run, content: Sequence[dict[str, Any]]) -> tuple[list[dict[str
     return blocks, calls
 
 
-def _emit_answer(s: Scratch, data: dict[str, Any], first: Sequence[Call]) -> None:
+def _groups(run: Run, calls: Sequence[Call], asked: Collection[str]) -> list[list[Call]]:
+    """Those that run together; a call that is asked about stands alone."""
+    return scheduler.groups(calls, lambda call: call.id not in asked and run.services.tools.read_only(call))
+
+
+def _emit_answer(s: Scratch, data: dict[str, Any], asked: Sequence[Asked], first: Sequence[Call]) -> None:
     s.emit("assistant/message", {k: v for k, v in data.items() if v is not None})
-    if s.state.turn is not None and s.state.turn.abort is None:
+    if s.state.turn is None or s.state.turn.abort is not None:
+        return
+    approving.ask(s, data["turn"], data["step"], asked)
+    if not any(one.call == call.id for one in asked for call in first):
         _emit_calls(s, data["turn"], data["step"], first)
 
 
@@ -98,15 +112,19 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
 
     Cancellation: bodies are cancelled; ``run.finished`` holds what had ended.
     """
-    for n, group in enumerate(groups):
+    for group in groups:
         started = [call.id for call in group]
-        if n:
+        asked = await _may_run(run, group[0])
+        if asked is not None and asked.answer != "allow":
+            run.finished[group[0].id] = approvals.refusal(asked)
+            continue
+        if not _all_started(run, started):
             await run.owner.record(lambda s: _start_group(s, run, group))  # noqa: B023 - awaited here
         await trio.lowlevel.checkpoint_if_cancelled()
         if not _all_started(run, started):
             return
         run.says(_doing(run, group))
-        context = _context(run)
+        context = _context(run, approvals.grant(asked))
 
         async def execute(call: Call) -> ToolOutput:
             began = time.monotonic()
@@ -124,6 +142,16 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
                 run.owner.post(lambda s: _emit_result(s, run, call.id))
 
         await scheduler.run_group(group, execute, deliver)
+
+
+async def _may_run(run: Run, call: Call) -> Approval | None:
+    """The answered question about this call, waited for with all that ran before it written down; None if
+    there is none."""
+    asked = approvals.of(run, call)
+    if asked is not None and asked.open:
+        await run.owner.record(lambda s: _emit_owed(s, run))
+        asked = await approvals.settled(run, call)
+    return asked
 
 
 def _start_group(s: Scratch, run: Run, group: Sequence[Call]) -> None:
@@ -174,7 +202,7 @@ def _emit_owed(s: Scratch, run: Run) -> None:
             _emit_result(s, run, id)
 
 
-def _context(run: Run) -> ToolContext:
+def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
     settings, services = run.state.settings, run.services
     config = services.config()
     spill, attachments = _places(run.session_dir)
@@ -191,6 +219,7 @@ def _context(run: Run) -> ToolContext:
         readable=(spill, attachments),
         protected=services.protected,
         rules=tuple(services.tool_rules),
+        grants=(*granted, *approvals.standing(run)),
         spawner=services.spawner,
         todo=run.state.todo,
         ask=str(settings.get("ask") or "deny"),

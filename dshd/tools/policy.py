@@ -5,10 +5,11 @@
 2. ``[[rules]]`` change the default; the last that matches wins. An allow can let a file outside of the
    directory be written, but it never lifts ``read-only``: only a person raises the mode.
 3. Hidden places are never reached, and protected ones never written in ``workspace``, whatever rules say.
+4. What is left at "ask" is allowed if a person has allowed this very thing (`grants`).
 
 Rules match what would really happen: an *allow* must match the resolved path, and each part of a command
-line; a *deny* or *ask* is satisfied with the path as given, or any part. So ``allow git *`` does not let
-``git status; rm -rf ~`` through, and ``deny *secret*`` can't be dodged with a link.
+line (`commands`); a *deny* or *ask* is satisfied with the path as given, or any part. So ``allow git *``
+does not let ``git status; rm -rf ~`` through, and ``deny *secret*`` can't be dodged with a link.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from pathlib import Path
 
 import attrs
 
+from dshd.tools.commands import all_match, any_matches
 from dshd.tools.globs import BadGlob, expand, path_matches
+from dshd.tools.grants import Subject as Subject
+from dshd.tools.grants import covered
 from dshd.tools.places import inside, maybe_inside, why_protected
 from dshd.tools.tool import Rule, ToolContext
 
@@ -36,7 +40,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What the model is told instead of a result. Nobody can be asked yet, so asking denies."""
+        """What the model is told instead of a result, where nobody has been asked."""
         if self.action == "ask":
             return f"denied: nobody to ask ({self.reason})"
         return f"denied: {self.reason}"
@@ -45,22 +49,15 @@ class Verdict:
 ALLOWED = Verdict("allow")
 
 
-@attrs.frozen(slots=True, kw_only=True)
-class Subject:
-    """What a call is about. ``path`` is resolved, ``named`` the same as the model wrote it (absolute),
-    ``dir`` the session's directory, resolved; ``home`` is what ``~`` in a rule stands for."""
-
-    tool: str
-    dir: Path
-    home: Path | None = None
-    path: Path | None = None
-    named: Path | None = None
-    command: str | None = None
-    host: str | None = None
-
-
 def decide(subject: Subject, ctx: ToolContext) -> Verdict:
     """Allow, ask or deny one call."""
+    verdict = _decide(subject, ctx)
+    if verdict.action == "ask" and covered(subject, ctx.grants):
+        return ALLOWED
+    return verdict
+
+
+def _decide(subject: Subject, ctx: ToolContext) -> Verdict:
     if subject.tool in WRITERS and ctx.mode == "read-only":
         return Verdict(
             "deny", f"this session is read-only. A person can change that: {ctx.change} mode=workspace"
@@ -133,20 +130,16 @@ def _any(pattern: str, values: Sequence[str]) -> bool:
     return any(fnmatchcase(value, choice) for value in values for choice in choices)
 
 
-SEPARATORS = re.compile(r"[;&|\n(){}`]+")
-SUBSTITUTES = re.compile(r"[`<>]|\$\(|\$\{")
-
-
 def _command_matches(pattern: str, command: str | None, strict: bool) -> bool:
     if command is None:
         return False
-    parts = [part.strip() for part in SEPARATORS.split(command) if part.strip()]
+
+    def this(text: str) -> bool:
+        return _any(pattern, [text])
+
     if not strict:
-        return _any(pattern, [command, command.strip(), *parts])
-    if pattern.strip() in ("*", "**"):
-        return True
-    # quotes are not understood here: a separator inside of them only makes an allow rarer
-    return not SUBSTITUTES.search(command) and bool(parts) and all(_any(pattern, [part]) for part in parts)
+        return any_matches(command, this)
+    return pattern.strip() in ("*", "**", command) or all_match(command, this)
 
 
 def _path_matches(pattern: str, subject: Subject, strict: bool) -> bool:

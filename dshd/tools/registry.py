@@ -18,14 +18,26 @@ from dshd.errors import DshError, one_line
 from dshd.model.request import ToolSpec
 from dshd.tools import arguments
 from dshd.tools.containment import resolve
+from dshd.tools.grants import Grant, Subject, canonical, grant_of
 from dshd.tools.output import bounded
-from dshd.tools.policy import Subject, decide
+from dshd.tools.policy import decide
 from dshd.tools.threads import reading
 from dshd.tools.tool import Args, Call, Tool, ToolContext, ToolFailure, ToolOutput, failure
 
+LONGEST_WHAT = 300  # characters
 SEARCHES = frozenset({"glob", "grep"})  # without a path they mean the session's directory
 
 log = logging.getLogger(__name__)
+
+
+@attrs.frozen(slots=True)
+class Question:
+    """May this run? ``grant``: what an answer allows; ``what``: one short line; ``reason``: why it is
+    asked."""
+
+    grant: Grant
+    what: str
+    reason: str
 
 
 class Registry:
@@ -105,6 +117,33 @@ class Registry:
             return args
         return bounded(await self._allowed(self._tools[call.name], args, ctx))
 
+    async def asks(self, call: Call, ctx: ToolContext) -> Question | None:
+        """What a person must be asked before this call may run; None if nothing.
+
+        It is judged once more when it runs. What makes no sense is not asked about.
+        """
+        if not any(rule.action == "ask" for rule in ctx.rules):
+            return None
+        if not arguments.prepared():
+            await reading(arguments.prepare)
+        args = self.parse(call.name, call.arguments)
+        if isinstance(args, ToolOutput):
+            return None
+        try:
+            subject = await _subject(call.name, args, ctx)
+            verdict = decide(subject, ctx)
+        except (ToolFailure, DshError):
+            return None  # it will say so
+        if verdict.action != "ask":
+            return None
+        return Question(grant_of(subject), self._what(call, subject), verdict.reason)
+
+    def _what(self, call: Call, subject: Subject) -> str:
+        """``rm -rf build/``, ``write src/x.py``: in one line, for lists."""
+        if subject.command is not None:
+            return " ".join(subject.command.split())[:LONGEST_WHAT]
+        return self.describe(call).replace(": ", " ", 1)[:LONGEST_WHAT]
+
     async def _allowed(self, tool: Tool, args: Args, ctx: ToolContext) -> ToolOutput:
         try:
             verdict = decide(await _subject(tool.name, args, ctx), ctx)
@@ -144,7 +183,8 @@ def subject_of(tool: str, args: Args, ctx: ToolContext) -> Subject:
         host=urlsplit(url).hostname if isinstance(url, str) else None,
     )
     if not is_about_a_place(tool, args):
-        return subject
+        known = subject.command is not None or subject.host is not None
+        return subject if known else attrs.evolve(subject, arguments=canonical(args))
     target = resolve(path or ".", ctx)
     return attrs.evolve(subject, dir=target.dir, path=target.path, named=target.named)
 

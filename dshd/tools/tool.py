@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import attrs
 
+from dshd.tools.grants import Grant
+
 Args = dict[str, Any]
 Block = dict[str, Any]  # {"type": "text", "text": str} and what else a model may be shown
 
@@ -46,8 +48,8 @@ class ToolContext:
     ``dir`` is absolute. ``mode`` is ``read-only``, ``workspace`` or ``full``. ``hidden`` are places no
     tool may read (state, socket, keys), ``readable`` exceptions inside them (spill files, attachments),
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
-    ``change`` is how a person changes its settings. ``keep`` takes the output of a call that is being
-    cancelled, if it has something to say beyond that.
+    ``change`` is how a person changes its settings; ``grants`` what a person has allowed. ``keep`` takes
+    the output of a call that is being cancelled, if it has something to say beyond that.
     """
 
     session: str
@@ -61,6 +63,7 @@ class ToolContext:
     readable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     rules: tuple[Rule, ...] = ()
+    grants: tuple[Grant, ...] = ()
     spawner: Any = None
     todo: tuple[Mapping[str, Any], ...] = ()
     ask: str = "deny"

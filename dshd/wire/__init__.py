@@ -4,7 +4,7 @@ The protocol is JSON-RPC 2.0, one object per line (see `control`). Here is what 
 
 - `terms`: words and numbers; `params`: what a class of parameters is made of;
 - the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `schedules`,
-  `messages`, `logs`, `transfer`;
+  `messages`, `approvals`, `logs`, `transfer`;
 - `ids`: the forms of ids and names; `which`: how a session reference as typed becomes a session;
 - `quantities`, `times`, `settings`: durations, amounts, moments and settings as they are typed; `spelling`:
   near words.
@@ -27,6 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dshd.wire.approvals import *
     from dshd.wire.daemon import *
     from dshd.wire.ids import *
     from dshd.wire.logs import *
@@ -70,6 +71,9 @@ HOLDS: Final = {  # {module: the names in it}
         QueuePromoteParams QueueDemoteParams QueueRmParams QueueClearParams QueueUndoParams
     """,
     "messages": "MessageShowParams MessageWhyParams AnswerShowParams",
+    "approvals": """
+        Answer Scope ApprovalListParams ApprovalAnswerParams ApprovalForgetParams ApprovalFollowParams
+    """,
     "logs": "LogReadParams LogFollowParams LogUnfollowParams",
     "transfer": "ExportParams ImportParams AttachmentPutParams",
     "ids": """

@@ -31,7 +31,9 @@ class RetryParams(InSession, method="session.retry"):
 
 
 class WaitParams(InSession, method="session.wait"):
-    """Wait for the end of these messages, or (none) for idle. ``stay``: also where only a person helps."""
+    """Wait for the end of these messages, or (none) for idle. ``stay``: also where only a person helps.
+    ``asked``: approvals that the client knows of; another one ends the waiting, ``stay`` or not."""
 
     messages: tuple[str, ...] = ()
     stay: bool = False
+    asked: tuple[str, ...] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+from typing import Any
 
 import pytest
 import trio
@@ -319,7 +320,7 @@ async def test_a_client_that_is_gone_cancels_its_waits() -> None:
         ended = trio.Event()
         wait = session.wait_message
 
-        async def watched(id: str, **options: bool) -> dict[str, object]:
+        async def watched(id: str, **options: Any) -> dict[str, Any]:
             try:
                 return await wait(id, **options)
             finally:

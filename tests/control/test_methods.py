@@ -38,6 +38,7 @@ READERS = {
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
     "schedule.list", "schedule.log",
+    "approval.list", "approval.follow",
 }  # fmt: skip
 
 

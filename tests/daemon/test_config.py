@@ -187,13 +187,9 @@ def test_a_cost_limit_needs_prices() -> None:
 def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     assert Config().ahead() == []
     assert user(WHOLE).ahead() == [
-        "tools.fetch", "approval", "mcp",
+        "tools.fetch", "mcp",
     ]  # fmt: skip
     assert user("[model]\npatience = '1h'\n").ahead() == []
-    assert user("[sessions]\nask = 'wait'\n").ahead() == ["sessions.ask"]
-    assert user("[sessions]\nask = 'deny'\n").ahead() == []
-    assert user("[[rules]]\naction = 'ask'\n").ahead() == ["rules.action = ask"]
-    assert user("[[rules]]\naction = 'deny'\n").ahead() == []
     (warning,) = user("[tools]\nfetch = true\n").warnings()
     assert warning == "tools.fetch is set, and this version does not carry it out yet"
 

@@ -107,7 +107,22 @@ SCHEDULE: Json = {
     "next_at": 90_000_000, "nexts_at": [90_000_000], "overlap": "skip", "catch_up": True, "text": "triage",
     "created_at": 0, "by": {}, "paused": None, "last": FIRING, "firings": None, "warning": None,
 }  # fmt: skip
+APPROVAL: Json = {
+    "type": "approval", "id": "a3", "session": "s4h8w2c1", "name": "docs", "dir": "/home/you/src/docs",
+    "turn": 5, "step": 2, "call": "t5_2_1", "tool": "bash", "what": "rm -rf build/",
+    "command": "rm -rf build/", "path": None, "host": None, "arguments": "{}", "why": "clean build",
+    "rule": "the rule says ask", "asked_at": 0, "expires_at": 86_400_000, "answer": None, "scope": None,
+    "reason": None, "by": None, "answered_at": None,
+}  # fmt: skip
+ALLOWED: Json = {
+    "type": "allowed", "id": "a2", "session": None, "name": None, "scope": "always", "tool": "bash",
+    "dir": "/home/you/src/docs", "command": "make html", "path": None, "host": None, "arguments": None,
+    "by": {"kind": "user"}, "allowed_at": 0,
+}  # fmt: skip
 ANSWERS: Json = {
+    "approval.list": {"type": "approvals", "exit": 0, "approvals": [APPROVAL], "allowed": [ALLOWED]},
+    "approval.answer": {**APPROVAL, "arguments": None, "answer": "allow", "scope": "once", "exit": 0},
+    "approval.forget": {"type": "forgotten", "exit": 0, "id": "a2"},
     "daemon.doctor": {"type": "doctor", "checks": [CHECK]},
     "schedule.add": SCHEDULE, "schedule.rm": SCHEDULE, "schedule.pause": SCHEDULE, "schedule.run": SCHEDULE,
     "schedule.resume": SCHEDULE, "schedule.log": {**SCHEDULE, "firings": [FIRING]},
@@ -152,6 +167,8 @@ EVERY = [
     ("queue promote s4h8w2c1.17", ["queue"]), ("queue demote s4h8w2c1.17", ["queue"]),
     ("queue rm s4h8w2c1.17", ["queue"]), ("queue clear", ["queue"]),
     ("queue undo", ["undone"]), ("steer --dry-run x", ["would"]),
+    ("approvals", ["approval", "allowed"]), ("approvals --forget a2", ["forgotten"]),
+    ("allow a3", ["approval"]), ("allow a3 --session", ["approval"]), ("deny a3 --reason no", ["approval"]),
     ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
     ("models", ["model"]), ("doctor", ["check", "check"]),

@@ -35,8 +35,11 @@ from dshd.session.fold.who import Peer
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from dshd.session.registry.registry import Registry
+from dshd.tools import arguments
+from dshd.tools.policy import decide
+from dshd.tools.registry import Question, subject_of
 from dshd.tools.registry import Registry as Tools
-from dshd.tools.tool import Call, ToolContext, ToolOutput, text_output
+from dshd.tools.tool import Call, Rule, ToolContext, ToolOutput, failure, text_output
 
 ME = Peer(uid=1000, pid=4711, tty="pts/3", client="dshctl")
 STATE = Path("/state")
@@ -152,9 +155,18 @@ class Look(Quick):
 class InlineTools(Tools):
     """Runs bodies without threads, so that a mock clock never jumps past them."""
 
+    async def asks(self, call: Call, ctx: ToolContext) -> Question | None:
+        if ctx.rules:
+            arguments.prepare()
+        return await super().asks(call, ctx)
+
     async def execute(self, call: Call, ctx: ToolContext) -> ToolOutput:
         tool = self.get(call.name)
         assert tool is not None
+        if ctx.rules and not isinstance(args := self.parse(call.name, call.arguments), ToolOutput):
+            verdict = decide(subject_of(call.name, args, ctx), ctx)
+            if verdict.action != "allow":
+                return failure(verdict.sentence, "DENIED")
         return await tool.run(json.loads(call.arguments), ctx)
 
 
@@ -189,6 +201,7 @@ class World:
         self.tools = InlineTools([self.gate, self.quick, self.look])
         self.plugins = plugins
         self.attention = Attention()
+        self.rules: list[Rule] = []
         self.store = Store(self.disk, STATE)
         self.registry: Registry
 
@@ -212,6 +225,7 @@ class World:
             outside=Nowhere(),
             hooks=self.hooks,
             attention=self.attention,
+            tool_rules=self.rules,
         )
 
     def give_reserve(self) -> bool:
@@ -267,6 +281,7 @@ class World:
             hooks=self.hooks,
         )  # fmt: skip
         world.clock_offset = self.clock_offset + 1000
+        world.rules = self.rules
         return world
 
 

@@ -16,14 +16,14 @@ async def wait(call: Call) -> Json:
     params: wire.WaitParams = call.params
     if not params.messages:
         session = await call.session()
-        return {"type": "waited", "results": [await session.wait_idle(stay=params.stay)]}
+        return {"type": "waited", "results": [await session.wait_idle(stay=params.stay, asked=params.asked)]}
     results = await _together([partial(_one, call, message) for message in params.messages])
     return {"type": "waited", "results": results}
 
 
 async def _one(call: Call, message: str) -> Json:
     session = await call.session_of(message)
-    return await session.wait_message(message, stay=call.params.stay)
+    return await session.wait_message(message, stay=call.params.stay, asked=call.params.asked)
 
 
 async def _together(works: Iterable[Callable[[], Awaitable[Json]]]) -> list[Json]:

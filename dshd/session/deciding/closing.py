@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import attrs
 
+from dshd.session.deciding import approving
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import inbox
 from dshd.session.fold.events import text_block
@@ -70,6 +71,7 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     if turn is None:
         return
     _keep_partial(s, turn, ending)
+    _withdraw(s, turn, ending)
     _close_calls(s, ending)
     if s.state.turn and s.state.turn.step_open:
         s.emit("step/end", _step_end(turn, ending))
@@ -103,18 +105,34 @@ def _keep_partial(s: Scratch, turn: OpenTurn, ending: Ending) -> None:
     )
 
 
+def _withdraw(s: Scratch, turn: OpenTurn, ending: Ending) -> None:
+    """Nobody needs to answer any more what this turn was asking."""
+    if s.state.asks:
+        by = turn.abort.by if turn.abort is not None else None
+        approving.withdraw(s, _cause(ending), by)
+
+
 def _close_calls(s: Scratch, ending: Ending) -> None:
     turn = s.state.turn
     for call in list(turn.calls.values()) if turn else ():
         assert turn is not None
-        result = ending.results.get(call.id) or _missing_result(call, ending)
+        result = ending.results.get(call.id) or _denied(s, call) or _missing_result(call, ending)
         s.emit("tool/result", {"turn": turn.number, "step": turn.step, "call": call.id, **result})
+
+
+def _denied(s: Scratch, call: CallState) -> dict[str, Any] | None:
+    asked = approving.of_call(s.state, call.id)
+    return approving.denial(asked) if asked is not None and asked.answer == "deny" else None
+
+
+def _cause(ending: Ending) -> str:
+    otherwise = "the daemon stopped" if ending.recovery else "the turn ended"
+    return _CAUSES.get(ending.cause or ending.reason, otherwise)
 
 
 def _missing_result(call: CallState, ending: Ending) -> dict[str, Any]:
     text, code = _SENTENCES[ending.recovery, call.started]
-    otherwise = "the daemon stopped" if ending.recovery else "the turn ended"
-    cause = _CAUSES.get(ending.cause or ending.reason, otherwise)
+    cause = _cause(ending)
     said = text.format(cause=cause, why=cause[:1].upper() + cause[1:])
     error = {"code": code}
     if code == "OUTCOME_UNKNOWN":

@@ -31,7 +31,7 @@ _TYPES: Final = (
     "user/message assistant/chunk assistant/message tool/call tool/result",
     "request/header request/context request/sent llm/retry",
     "compaction/start compaction/summary compaction/end",
-    "approval/asked approval/answered abort/requested todo/write log/gap log/repaired",
+    "approval/asked approval/answered approval/forgotten abort/requested todo/write log/gap log/repaired",
     "hook/ran hook/due hook/begun hook/done",
     "schedule/numbered schedule/added schedule/removed schedule/paused schedule/resumed schedule/reckoned",
     "schedule/fired schedule/ended",

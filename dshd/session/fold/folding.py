@@ -17,7 +17,7 @@ from typing import Final
 from dshd.log.codec import Event
 from dshd.session.fold import gap as gaps
 from dshd.session.fold import surface
-from dshd.session.fold.applied import hooks, messages, schedules, sessions, steps, turns
+from dshd.session.fold.applied import approvals, hooks, messages, schedules, sessions, steps, turns
 from dshd.session.fold.applied.shared import Appliers
 from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
@@ -30,6 +30,7 @@ APPLIERS: Final[Appliers] = {
     **steps.TABLE,
     **schedules.TABLE,
     **hooks.TABLE,
+    **approvals.TABLE,
 }
 
 

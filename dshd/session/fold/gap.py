@@ -13,28 +13,29 @@ event the state is brought to where the event makes sense, by events that the ga
 | a message that comes                          | it in a queue                 | it had left that           |
 
 and what can't be brought about is ignored: a second entering (G2), what happens in a turn that has
-ended, calls that nobody asked for, messages that were lost with their send. What was pending at the
-gap and still waits is *doubted*: the next opening keeps it for a person.
+ended, calls that nobody asked for, answers to lost questions, messages that were lost with their send. What
+was pending at the gap and still waits is *doubted*: the next opening keeps it for a person.
 
 Sans-IO. `fit` is a generator: what it yields is folded before it goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import attrs
 
 from dshd.log.codec import Event
 from dshd.session.fold import inbox
+from dshd.session.fold.approvals import Approval
 from dshd.session.fold.events import QUEUES, Message, splice
 from dshd.session.fold.layer import Table
 from dshd.session.fold.receipts import ENDED_BY_DECISION, Receipt
 from dshd.session.fold.turns import EndedTurn, OpenTurn
 
 _IN_A_TURN: Final = ("turn/", "step/", "assistant/", "tool/")
-_ALSO: Final = ("user/message", "request/sent", "llm/retry", "abort/requested")
+_ALSO: Final = ("user/message", "request/sent", "llm/retry", "abort/requested", "approval/asked")
 _LOST: Final = {"kind": "system", "via": "repair"}
 
 
@@ -52,6 +53,9 @@ class State(Protocol):
 
     @property
     def receipts(self) -> Table[str, Receipt]: ...
+
+    @property
+    def approvals(self) -> Mapping[str, Approval]: ...
 
 
 def doubted(state: State) -> tuple[str, ...]:
@@ -168,6 +172,12 @@ def _of_call(state: State, event: Event) -> Iterator[Event]:
         yield event
 
 
+def _answers(state: State, event: Event) -> Iterator[Event]:
+    asked = state.approvals.get(event.data["id"])
+    if asked is not None and asked.open:
+        yield event
+
+
 def _as_it_is(state: State, event: Event) -> Iterator[Event]:
     yield event
 
@@ -178,4 +188,6 @@ _FIT: Final[dict[str, Callable[[State, Event], Iterator[Event]]]] = {
     "inbox/spliced": _moves,
     "tool/call": _of_call,
     "tool/result": _of_call,
+    "approval/asked": _of_call,
+    "approval/answered": _answers,
 }

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.session.fold import attachments, inbox, schedules, undo
+from dshd.session.fold.approvals import Allowed, Approval
 from dshd.session.fold.events import Message
 from dshd.session.fold.inbox import Queues
 from dshd.session.fold.layer import Rows, Table
@@ -55,7 +56,8 @@ class State:
     wake and aren't held. ``files``: attachments that messages refer to.
     ``begun``: a step was opened since it was made. ``ends``: {turn: tries} of ended turns that hooks are to
     be told of. ``schedules``: `{id: ...}`, and ``numbers``: whose each id is, in the one log that notes that
-    (see `schedules`)."""
+    (see `schedules`). ``approvals``: those of the open step, and the newest that were answered, by id;
+    ``allowed``: what was allowed for the session."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -91,6 +93,8 @@ class State:
     adding: Mapping[str, float] | None = None
     schedules: schedules.Schedules = attrs.field(factory=dict)
     numbers: Mapping[str, str] = attrs.field(factory=dict)
+    approvals: Mapping[str, Approval] = attrs.field(factory=dict)
+    allowed: tuple[Allowed, ...] = ()
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
@@ -125,6 +129,13 @@ class State:
     def again(self) -> int | None:
         """The ended turn that the next one goes on with, or repeats."""
         return self.resume if self.resume is not None else self.retry
+
+    @property
+    def asks(self) -> tuple[Approval, ...]:
+        """The questions that wait for a person's answer, the oldest first."""
+        if not self.approvals:
+            return ()
+        return tuple(one for one in self.approvals.values() if one.open)
 
     def is_parked(self, id: str) -> bool:
         """Whether a waiting message is kept back by the parking: each is, but for what was said to a

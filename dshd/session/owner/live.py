@@ -134,6 +134,8 @@ class Live:
             self.driver.look_at_time()
         for notice in causes.notices(self.state, events):
             self.around.services.attention(notice)
+        if any(event.type.startswith("approval/") for event in events):
+            self.around.on_approvals()
         self.used = trio.current_time()
         self.ends.poke()
         self.driver.poke()

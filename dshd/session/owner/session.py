@@ -15,12 +15,12 @@ the sentence that names the way out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dshd import wire
 from dshd.errors import NotConfigured, NotFound
-from dshd.session.deciding import budget, lifecycle
+from dshd.session.deciding import approving, budget, lifecycle
 from dshd.session.deciding.budget import Now
 from dshd.session.fold.attachments import Content
 from dshd.session.fold.events import Queue
@@ -88,17 +88,43 @@ class Session(Live):
 
     # --- waiting
 
-    async def wait_message(self, id: str, *, stay: bool = False) -> Json:
+    async def wait_message(
+        self, id: str, *, stay: bool = False, asked: Collection[str] | None = None
+    ) -> Json:
         """The result of a message, once it has ended; at once when only a person can move it on
-        (``stay``: not then either).
+        (``stay``: not then either; ``asked``: told of any other approval all the same).
 
         Cancellation: at any time, nothing is changed.
         """
-        return await waiting.for_message(self, id, stay=stay)
+        return await waiting.for_message(self, id, stay=stay, asked=asked)
 
-    async def wait_idle(self, *, stay: bool = False) -> Json:
-        """A result with exit 0 once nothing runs and nothing is runnable; 18 if messages are parked."""
-        return await waiting.for_rest(self, stay=stay)
+    async def wait_idle(self, *, stay: bool = False, asked: Collection[str] | None = None) -> Json:
+        """A result with exit 0 once nothing runs and nothing is runnable; 18 if messages are parked, 16 if
+        something waits for an approval (``stay``, ``asked``: as of `wait_message`)."""
+        return await waiting.for_rest(self, stay=stay, asked=asked)
+
+    # --- approvals
+
+    def approvals(self) -> list[Json]:
+        """The questions that wait for a person, the oldest first; none of a session that can't go on."""
+        return views.approvals(self.state) if self.usable else []
+
+    async def answer_approval(self, p: wire.ApprovalAnswerParams, peer: Peer) -> Json:
+        """The question, answered. Raises `NotFound`, `Conflict` (somebody was first, or it has expired),
+        `Denied` (a tool may not).
+
+        Durability: the answer is on disk; what it allows for the session, too.
+        """
+        ledger, by = self.guard_person(peer), peer.source()
+        done = await ledger.propose(
+            lambda s: approving.answer(s, p.id, p.answer, p.scope, p.reason, by)
+        )
+        return views.approval(self.state, done)
+
+    async def forget_approval(self, id: str, peer: Peer) -> bool:
+        """Take back what was allowed for the session; whether there was anything."""
+        ledger, by = self.guard_person(peer), peer.source()
+        return await ledger.propose(lambda s: approving.forget(s, id, by))
 
     # --- the queue
 

@@ -18,7 +18,7 @@ class Surroundings:
     keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
     end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
     by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken. ``board`` is
-    told of schedules."""
+    told of schedules, ``on_approvals`` that somebody asks, or has been answered."""
 
     services: Services
     start: Callable[..., None]
@@ -31,5 +31,6 @@ class Surroundings:
     board: Board
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
+    on_approvals: Callable[[], None]
     boot: str
     version: str

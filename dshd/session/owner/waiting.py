@@ -5,6 +5,7 @@ After every change it is asked again: has it ended; and if not, can it still, by
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import trio
@@ -17,15 +18,15 @@ from dshd.session.shown import views
 Json = dict[str, Any]
 
 
-async def for_message(session: Live, id: str, *, stay: bool) -> Json:
+async def for_message(session: Live, id: str, *, stay: bool, asked: Collection[str] | None = None) -> Json:
     let_go = await session.recall(("m", id))
     try:
-        return await _for_message(session, id, stay)
+        return await _for_message(session, id, stay, asked)
     finally:
         let_go()
 
 
-async def _for_message(session: Live, id: str, stay: bool) -> Json:
+async def _for_message(session: Live, id: str, stay: bool, asked: Collection[str] | None) -> Json:
     began = trio.current_time()
     await session.go_on_if_owed()
     while True:
@@ -33,18 +34,20 @@ async def _for_message(session: Live, id: str, stay: bool) -> Json:
         waited = _ms_since(began)
         result = views.settled(session.state, id, waited)
         if result is None:
-            result = _stuck(session, id, waited, stay)
+            result = _asks(session, id, waited, stay, asked) or _stuck(session, id, waited, stay)
         if result is not None:
             return result
         await session.next_change()
 
 
-async def for_rest(session: Live, *, stay: bool) -> Json:
+async def for_rest(session: Live, *, stay: bool, asked: Collection[str] | None = None) -> Json:
     began = trio.current_time()
     await session.go_on_if_owed()
     while True:
         if session.broken is not None:
             raise session.broken.refusal()
+        if _unknown(session.state, asked, stay):
+            return views.result(session.state, message=None, turn=None, exit=16, waited_ms=_ms_since(began))
         if session.quiet:
             state = session.state
             waiting = state.pending - len(state.queues["held"])
@@ -57,6 +60,26 @@ async def for_rest(session: Live, *, stay: bool) -> Json:
 
 def _ms_since(began: float) -> int:
     return round((trio.current_time() - began) * 1000)
+
+
+def _unknown(state: State, asked: Collection[str] | None, stay: bool) -> bool:
+    """Whether an approval waits that who waits wants to be told of."""
+    if asked is None:
+        return bool(state.asks) and not stay
+    return any(one.id not in asked for one in state.asks)
+
+
+def _asks(
+    session: Live, id: str, waited: int, stay: bool, asked: Collection[str] | None
+) -> Json | None:
+    """The result of a message that can't end before a person has answered something: its turn asks, or the
+    one that it waits behind."""
+    state = session.state
+    found = state.receipts[id]
+    concerns = found.state != "held" and not (found.state == "pending" and state.is_parked(id))
+    if session.broken is not None or not concerns or not _unknown(state, asked, stay):
+        return None
+    return views.result(state, message=id, turn=None, exit=16, waited_ms=waited)
 
 
 def _stuck(session: Live, id: str, waited: int, stay: bool) -> Json | None:

@@ -9,5 +9,6 @@
 - Between: `mending` (checked, repaired, reopened after a fault), with `requests` (each that was sent, made
   again from the log).
 
+`desk` is one for all: `numbers` (ids that count up), `always` (what answers have allowed everywhere).
 `hops` is where blocking work is done.
 """

@@ -29,6 +29,7 @@ from dshd.errors import Conflict, Damaged, Denied, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import OWN, Store
 from dshd.log.threads import Threads
+from dshd.session.fold.approvals import Allowed
 from dshd.session.fold.who import Peer
 from dshd.session.owner import loading
 from dshd.session.owner.board import Board
@@ -37,6 +38,7 @@ from dshd.session.owner.session import Session
 from dshd.session.owner.surroundings import Surroundings
 from dshd.session.porting.packing import Read
 from dshd.session.registry.creating import Created, Creator
+from dshd.session.registry.desk import Desk
 from dshd.session.registry.environment import Environments
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.listing import Listing
@@ -48,6 +50,7 @@ from dshd.session.registry.porter import Export, Porter
 from dshd.session.registry.removing import Remover
 from dshd.session.registry.run_keys import RunKeys
 from dshd.session.registry.scheduler import Scheduler
+from dshd.session.shown import views
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -82,9 +85,19 @@ class Registry:
         self._unloads = upkeep is not None
         self._reserve = services.reserve
         environments = Environments(store)
-        self.services = attrs.evolve(services, environment=environments.of, reserve=self._give_reserve)
+        self._hops = hops = Hops(store.disk, threads)
+        self.desk = Desk(store, hops)
+        self.services = attrs.evolve(
+            services, environment=environments.of, reserve=self._give_reserve,
+            numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
+        )  # fmt: skip
         services.attention.begin(start)
         self._hops = hops = Hops(store.disk, threads)
+        self.desk = Desk(store, hops)
+        self.services = attrs.evolve(
+            services, environment=environments.of, reserve=self._give_reserve,
+            numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
+        )  # fmt: skip
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
         self._run_keys = RunKeys(store, hops)
@@ -102,6 +115,7 @@ class Registry:
             board=board,
             on_lines=on_lines,
             on_reset=on_reset,
+            on_approvals=self.desk.changed.fire,
             boot=boot,
             version=version,
         )
@@ -140,6 +154,7 @@ class Registry:
         """Sweep leftovers, open what is marked active and drive it; then list all the others."""
         read = self._hops.read
         await read(self.store.sweep)
+        await self.desk.always.read()
         ids = set(await read(self.store.ids))
         marked = await read(self.store.marked)
         with self.services.places.settling(len(marked)):
@@ -342,6 +357,70 @@ class Registry:
     def instead(self, id: str, damaged: Damaged) -> DshError:
         """What to say where a session's file can't be read (`Mender.instead`)."""
         return self._mender.instead(self.loaded.get(id), damaged)
+
+    # --- approvals
+
+    def approvals(self, session: str | None = None) -> list[Json]:
+        """The questions that wait for an answer, of one session or of all, the oldest first. Those that ask
+        are in memory."""
+        asking = [one for id, one in self.loaded.items() if session in (None, id)]
+        found = [approval for one in asking for approval in one.approvals()]
+        return sorted(found, key=lambda approval: approval["asked_at"])
+
+    async def of_approval(self, id: str) -> Session:
+        """The session that an approval's id is of. Raises `NotFound`."""
+        open = next((one for one in self.loaded.values() if id in one.state.approvals), None)
+        if open is not None:
+            return await self.get(open.id)
+        owner = await self.desk.numbers.session_of(id)
+        if owner is None or not await self._hops.read(lambda: self.store.exists(owner)):
+            raise NotFound(f'no approval "{id}"', hint="dshctl approvals", outcome="not-written")
+        return await self.get(owner)
+
+    async def answer_approval(self, session: Session, p: wire.ApprovalAnswerParams, peer: Peer) -> Json:
+        """`Session.answer_approval`; ``always`` is kept here.
+
+        Durability: the answer is on disk, with all that it allows. If only the latter is refused
+        (`NoSpace`), the call is allowed all the same, and the error says so.
+        """
+        answered = await session.answer_approval(p, peer)
+        if p.scope == "always":
+            done = session.state.approvals[p.id]
+            try:
+                await self.desk.always.add(Allowed(p.id, done.grant, done.answered_at or 0, done.by))
+            except DshError as error:
+                error.message = f"{p.id} is allowed this once, but not for always: {error.message}"
+                raise
+        return answered
+
+    async def allowed(self, session: str | None = None) -> list[Json]:
+        """What answers have allowed: everywhere, and for one session (or for all that are in memory)."""
+        own = [
+            views.allowed(one, loaded.state)
+            for id, loaded in self.loaded.items() if session in (None, id)
+            for one in loaded.state.allowed
+        ]  # fmt: skip
+        return [views.allowed(one) for one in self.desk.always.allowed] + own
+
+    async def forget_approval(self, id: str, peer: Peer) -> None:
+        """Take back what the answer to this approval allowed. Raises `NotFound` if that is nothing.
+
+        Durability: it is on disk; the next call of it is asked about.
+        """
+        if peer.kind == "agent":
+            raise Denied("a tool can't answer for a person.")
+        gone = await self.desk.always.forget(id)
+        session = await self.of_approval(id) if not gone else None
+        if session is not None and not await session.forget_approval(id, peer):
+            raise NotFound(f"{id} allows nothing any more.", hint="dshctl approvals", outcome="not-written")
+
+    def ended_approval(self, asked: Json) -> Json:
+        """How one ended that was open, as far as that is known."""
+        session = self.loaded.get(asked["session"])
+        found = session.state.approvals.get(asked["id"]) if session is not None else None
+        if session is None or found is None or found.open:
+            return {**asked, "answer": "withdrawn", "arguments": None}
+        return views.approval(session.state, found)
 
     # --- looking after them
 

@@ -16,6 +16,7 @@ import attrs
 from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.fold import spending
+from dshd.session.fold.approvals import Allowed, Approval
 from dshd.session.fold.events import QUEUES
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
@@ -47,6 +48,11 @@ class Activity:
 def waiting_for(code: str | None) -> str:
     """What a turn does whose last attempt failed with this code, in a line."""
     return f"waiting ({reasons.provider(code)})"
+
+
+def waits_for(asked: Approval) -> Activity:
+    """What a session does whose step waits for an answer."""
+    return Activity("running", f"waits for {asked.id}: {asked.what}", asked.at, "approval", asked.expires)
 
 
 def of_wait(wait: Wait) -> Activity:
@@ -168,6 +174,7 @@ def session_state(state: State, activity: Activity, broken: str | None = None) -
     facts = (
         (broken or "", broken is not None),
         ("closed", state.closed and activity.phase == "idle"),
+        ("asks", broken is None and bool(state.asks)),
         ("waiting", activity.waits is not None),
         ("running", activity.phase != "idle"),
         ("parked", parking.waits_for_person(state)),
@@ -238,7 +245,62 @@ def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
 def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
     if broken is not None:
         return [{"kind": broken, "id": None}]
-    return [{"kind": "parked", "id": None}] if parking.waits_for_person(state) else []
+    asks = [{"kind": "approval", "id": one.id, "what": one.what, "at": one.at} for one in state.asks]
+    return asks + ([{"kind": "parked", "id": None}] if parking.waits_for_person(state) else [])
+
+
+def approval(state: State, one: Approval) -> dict[str, Any]:
+    """A question, and how it ended. ``what``: in a line; ``command``: the whole of it, of `bash`;
+    ``arguments``: the call's raw text, while it is open; ``rule``: why it is asked."""
+    return {
+        "type": "approval",
+        "id": one.id,
+        "session": state.id,
+        "name": state.name,
+        "dir": one.grant.get("dir") or state.settings.get("dir"),
+        "turn": one.turn,
+        "step": one.step,
+        "call": one.call,
+        "tool": one.tool,
+        "what": one.what,
+        "command": one.grant.get("command"),
+        "path": one.grant.get("path"),
+        "host": one.grant.get("host"),
+        "arguments": one.arguments or None,
+        "why": one.why or None,
+        "rule": one.rule or None,
+        "asked_at": one.at,
+        "expires_at": one.expires,
+        "answer": one.answer,
+        "scope": one.scope if one.answer == "allow" else None,
+        "reason": one.reason,
+        "by": dict(one.by) if isinstance(one.by, Mapping) else None,
+        "answered_at": one.answered_at,
+    }
+
+
+def approvals(state: State) -> list[dict[str, Any]]:
+    """Those that wait for an answer, the oldest first."""
+    return [approval(state, one) for one in state.asks]
+
+
+def allowed(one: Allowed, state: State | None = None) -> dict[str, Any]:
+    """Something that an answer allowed; ``state``: of the session that it is for, None: for all."""
+    return {
+        "type": "allowed",
+        "id": one.id,
+        "session": state.id if state is not None else None,
+        "name": state.name if state is not None else None,
+        "scope": "session" if state is not None else "always",
+        "tool": one.grant["tool"],
+        "dir": one.grant.get("dir"),
+        "command": one.grant.get("command"),
+        "path": one.grant.get("path"),
+        "host": one.grant.get("host"),
+        "arguments": one.grant.get("arguments"),
+        "by": dict(one.by) if isinstance(one.by, Mapping) else None,
+        "allowed_at": one.at,
+    }
 
 
 def newest_answer(state: State, n: int) -> EndedTurn | None:
@@ -323,7 +385,7 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "parked": parked(state) if code == 18 else None,
         "error": dict(error) if error else None,
         "retry_at": (error or {}).get("retry_at"),
-        "approvals": [],
+        "approvals": approvals(state) if code == 16 else [],
         "unknown": [dict(u) for u in turn.unknown] if turn else [],
         "by": dict(by) if isinstance(by, Mapping) else None,
     }

@@ -145,6 +145,14 @@ def _waits(case: Case) -> Json:
     return {"hint": f"dshctl wake -s {case.state.name}"}
 
 
+def _approval(case: Case) -> Json:
+    asked, turn = case.state.asks[0], case.state.turn
+    return {
+        "what": asked.id, "detail": asked.what, "at": asked.at, "until_at": asked.expires,
+        "turn": turn.number if turn is not None else None, "hint": f"dshctl allow {asked.id}",
+    }  # fmt: skip
+
+
 _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "entered": _entered, "claimed": lambda case: {"turn": case.found.turn, "at": case.stop["at"]},
     "ended": _ended, "broken": _broken,
@@ -153,6 +161,7 @@ _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "place": _place, "inside": _inside, "provider": _provider, "aborting": _turn, "joins": _turn,
     "behind": _behind,
     "resume": lambda case: {"turn": case.state.again},
+    "asks": _approval,
     "rides": lambda case: {},
     "no-wake": _waits, "next": lambda case: {},
 }  # fmt: skip
@@ -170,7 +179,17 @@ def _is_inside(case: Case) -> bool:
     return turn is not None and case.found.state == "entered" and case.found.turn == turn.number
 
 
+def _asks(case: Case) -> bool:
+    """Whether it can't move on before a person has answered something."""
+    found, state = case.found, case.state
+    if not state.asks or case.broken is not None:
+        return False
+    waits = found.state == "pending" and not state.is_parked(found.message.id)
+    return waits or found.state in ("claimed", "entered")
+
+
 _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
+    ("asks", _asks),
     ("inside", lambda c: _is_inside(c) and c.activity.waits == "provider"),
     ("entered", lambda c: c.found.state in ("entered", "settled")),
     ("claimed", lambda c: c.found.state == "claimed"),

@@ -2,6 +2,7 @@
 the events concern.
 
 `sessions` (settings, closing, imports, repairs), `messages` (the inbox), `turns`, `steps`, `schedules`,
-`hooks`; `shared` is what several of them do. Each changes the state in place; what can't have happened raises
-LookupError, TypeError, ValueError or AttributeError, and `dshd.session.fold.folding` says where.
+`hooks`, `approvals`; `shared` is what several of them do. Each changes the state in place; what can't have
+happened raises LookupError, TypeError, ValueError or AttributeError, and `dshd.session.fold.folding` says
+where.
 """

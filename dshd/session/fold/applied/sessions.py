@@ -47,6 +47,7 @@ def _forked(state: State, event: Event) -> None:
     state.ends = {}
     state.spent, state.lately, state.raised = {}, {}, {}
     state.parked = state.resume = state.retry = state.adding = None
+    state.approvals, state.allowed = {}, ()
 
 
 def _imported(state: State, event: Event) -> None:
@@ -56,6 +57,7 @@ def _imported(state: State, event: Event) -> None:
     state.ends = {}
     state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
     state.lately = {}  # of another day, or place
+    state.approvals, state.allowed = {}, ()
     state.resume = state.retry = state.adding = None
     state.woken, state.crashes = False, 0
     schedules.imported(state, event)

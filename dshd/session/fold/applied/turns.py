@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dshd.log.codec import Event
-from dshd.session.fold import counting
+from dshd.session.fold import approvals, counting
 from dshd.session.fold.applied.shared import Appliers, aborted, note_removal, open_turn
 from dshd.session.fold.events import Message
 from dshd.session.fold.schedules import became
@@ -61,6 +61,8 @@ def _turn_end(state: State, event: Event) -> None:
         receipt = state.receipts[id]
         became(state, receipt.message, reason)
         state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
+    if state.asks:
+        state.approvals = approvals.ended(state.approvals, event.time)
     state.turns[turn.number] = end(turn, data, event.time)
     state.turn = None
     state.resume = turn.number if data.get("resume") else None

@@ -1,0 +1,38 @@
+"""Approvals: listing them, answering, taking back, and being told of them."""
+
+from __future__ import annotations
+
+from dshd import wire
+from dshd.control.approvals import ApprovalFollower
+from dshd.control.calls import Answer, Call, Json
+from dshd.errors import Invalid
+
+
+async def ls(call: Call) -> Json:
+    of = None if call.params.session is None else await call.id()
+    registry = call.registry
+    return {
+        "type": "approvals", "exit": 0,
+        "approvals": registry.approvals(of), "allowed": await registry.allowed(of),
+    }  # fmt: skip
+
+
+async def answer(call: Call) -> Json:
+    params: wire.ApprovalAnswerParams = call.params
+    if params.answer == "deny" and params.scope != "once":
+        raise Invalid("a deny is for this call: expected once @ $.scope", outcome="not-written")
+    async with call.link.in_order:
+        session = await call.registry.of_approval(params.id)
+    return {**await call.registry.answer_approval(session, params, call.peer), "exit": 0}
+
+
+async def forget(call: Call) -> Json:
+    id = call.params.id
+    await call.registry.forget_approval(id, call.peer)
+    return {"type": "forgotten", "exit": 0, "id": id}
+
+
+async def follow(call: Call) -> Answer:
+    follower = ApprovalFollower(call.registry, call.link)
+    told = {"type": "following", "approvals": follower.begin()}
+    return Answer(told, lambda: call.link.follow(follower))

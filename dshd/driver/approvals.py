@@ -1,0 +1,122 @@
+"""Calls that a person must allow: asked about with the answer that brings them, waited for where they stand.
+
+All questions of an answer are put at once, in the batch that writes it down, so that they can be answered
+together, in any order. The calls run in the model's order as ever, and one that is asked about is a barrier:
+what stands before it has run and has its result in the log, what stands behind has not begun. So while a step
+waits for an answer nothing of it is unfinished, and its turn outlives the daemon.
+
+`tool/call` follows the answer that allows it, never the question. A call that is denied has none: it gets its
+result, with the reason, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from dshd.driver.run import Run
+from dshd.errors import NoSpace
+from dshd.session.deciding import approving
+from dshd.session.deciding.approving import Asked
+from dshd.session.fold.approvals import Approval
+from dshd.session.shown.views import waits_for
+from dshd.tools.grants import Grant
+from dshd.tools.registry import Question
+from dshd.tools.tool import Call, ToolContext, ToolOutput
+
+LOOK_S: Final = 10.0  # how long a wall clock that jumps can go unnoticed
+LONGEST_WHY: Final = 300  # characters of what the model said with its calls
+
+Blocks = Iterable[Mapping[str, Any]]
+
+
+async def questions(
+    run: Run, calls: Sequence[Call], content: Blocks, context: ToolContext
+) -> tuple[Asked, ...]:
+    """What a person must be asked before these calls may run; nothing, where nobody is there to ask.
+
+    Durability: their ids are taken. Raises `DshError` if the disk refuses that.
+    """
+    if context.ask != "wait":
+        return ()
+    found = [(call, question) for call in calls if (question := await run.services.tools.asks(call, context))]
+    if not found:
+        return ()
+    ids = await run.services.numbers.take("a", len(found), run.state.id)
+    within = run.services.config().approval.expires
+    expires = run.services.now() + round(within * 1000) if within else None
+    why = _why(content)
+    return tuple(
+        _asked(id, call, question, why, expires)
+        for id, (call, question) in zip(ids, found, strict=True)
+    )
+
+
+def _asked(id: str, call: Call, question: Question, why: str, expires: int | None) -> Asked:
+    return Asked(
+        id=id,
+        call=call.id,
+        tool=call.name,
+        grant=question.grant.to_json(),
+        what=question.what,
+        rule=question.reason,
+        why=why,
+        expires=expires,
+    )
+
+
+def _why(content: Blocks) -> str:
+    """The last that the model said before it called."""
+    said = "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:LONGEST_WHY] if lines else ""
+
+
+def of(run: Run, call: Call) -> Approval | None:
+    """The question about this call, if there is one."""
+    return approving.of_call(run.state, call.id)
+
+
+async def settled(run: Run, call: Call) -> Approval | None:
+    """The question about this call, answered; None if none was put.
+
+    Cancellation: at any time; the question stays.
+    """
+    while (asked := of(run, call)) is not None and asked.open:
+        run.work.shows(waits_for(asked))
+        if await _expired(run, asked):
+            continue
+        left = LOOK_S if asked.expires is None else (asked.expires - run.services.now()) / 1000
+        with trio.move_on_after(min(max(left, 0.0), LOOK_S)):
+            await run.owner.next_change()
+    return asked
+
+
+async def _expired(run: Run, asked: Approval) -> bool:
+    if asked.expires is None or asked.expires > run.services.now():
+        return False
+    with contextlib.suppress(NoSpace):
+        await run.owner.record(approving.expire)
+        return True
+    return False
+
+
+def grant(asked: Approval | None) -> tuple[Grant, ...]:
+    """What an answer lets its call do."""
+    allows = asked is not None and asked.answer == "allow"
+    return (Grant.from_json(asked.grant),) if asked is not None and allows else ()
+
+
+def standing(run: Run) -> tuple[Grant, ...]:
+    """What is allowed for the session, and in every one."""
+    own = tuple(Grant.from_json(one.grant) for one in run.state.allowed)
+    return own + run.services.allowed()
+
+
+def refusal(asked: Approval) -> ToolOutput:
+    """The output of a call that was denied."""
+    said = approving.denial(asked)
+    return ToolOutput(said["content"], is_error=True, error=said["error"]["code"], summary="denied")

@@ -1,0 +1,402 @@
+"""Calls that a person must allow: asked, answered, and what becomes of the turn meanwhile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from dshd import wire
+from dshd.config import Approval, Budget, Config
+from dshd.errors import Conflict, Denied, NotFound
+from dshd.model.chunks import BlockStart, TextDelta
+from dshd.session.fold.who import Peer
+from dshd.session.owner.session import Session
+from dshd.tools.tool import Rule
+from tests.session.invariants import check_log, check_memory
+from tests.session.rig import ME, World, call, followup, inject, say, settled, steer, until
+
+ASK = [Rule("ask", tool="quick"), Rule("ask", tool="gate")]
+HER = Peer(uid=1000, pid=99, tty="pts/9", client="dshctl")
+
+
+def asking(*script: Any, config: Config | None = None) -> World:
+    world = World(config=config)
+    world.rules = list(ASK)
+    world.script = list(script)
+    return world
+
+
+async def asks(session: Session, *ids: str) -> None:
+    await until(session, lambda: [one.id for one in session.state.asks] == list(ids))
+    await wait_all_tasks_blocked()
+
+
+async def answer(world: World, id: str, given: Any = "allow", peer: Peer = ME, **more: Any) -> dict[str, Any]:
+    params = wire.ApprovalAnswerParams(id=id, answer=given, **more)
+    return await world.registry.answer_approval(await world.registry.of_approval(id), params, peer)
+
+
+def index(world: World, session: Session, type: str, **data: Any) -> int:
+    """Where the first such event stands in the log."""
+    events = enumerate(world.events(session))
+    found = [n for n, e in events if e.type == type and data.items() <= e.data.items()]
+    assert found, f"no {type} {data}"
+    return found[0]
+
+
+def results(world: World, session: Session) -> list[tuple[str, str]]:
+    return [
+        (e.data["call"], e.data["content"][0]["text"])
+        for e in world.events(session) if e.type == "tool/result"
+    ]  # fmt: skip
+
+
+async def test_a_call_that_is_asked_about_runs_once_it_is_allowed_and_not_before() -> None:
+    said = [BlockStart(9, "text"), TextDelta(9, "I clean first."), *call("quick:x")]
+    async with asking(said).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        assert world.quick.runs == []
+        assert session.show()["state"] == "asks"
+        (need,) = session.show()["needs"]
+        assert (need["kind"], need["id"], need["what"]) == ("approval", "a1", "quick x")
+        (shown,) = world.registry.approvals()
+        assert shown["arguments"] == '{"name": "x"}'
+        assert shown["why"] == "I clean first."
+        assert shown["rule"] == 'the rule on tool "quick" says ask'
+        assert "tool/call" not in world.types(session)
+        allowed = await answer(world, "a1")
+        assert allowed["answer"] == "allow"
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"
+        assert world.quick.runs == ["x"]
+        assert results(world, session) == [("t1_1_1", "quick x")]
+        order = [index(world, session, type) for type in
+                 ("assistant/message", "approval/asked", "approval/answered", "tool/call", "tool/result")]
+        assert order == sorted(order)
+        assert world.events(session)[order[1]].synced is None, "the question shares the answer's batch"
+        check_log(world.events(session), quiet=True)
+        check_memory(session, world.events(session))
+
+
+async def test_a_denied_call_is_a_result_with_the_reason_and_the_turn_goes_on() -> None:
+    async with asking(call("quick:x", "look:y"), say("understood")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        await answer(world, "a1", "deny", reason="use make clean.")
+        result = await settled(session, receipt["message"])
+        assert (result["outcome"], result["text"]) == ("completed", "understood")
+        assert results(world, session) == [
+            ("t1_1_1", "Denied by the user: use make clean. It was not run."), ("t1_1_2", "quick y"),
+        ]  # fmt: skip
+        assert b"use make clean" in world.requests[-1]
+        assert world.quick.runs == []
+        calls = [e.data["call"] for e in world.events(session) if e.type == "tool/call"]
+        assert calls == ["t1_1_2"]
+        check_log(world.events(session), quiet=True)
+
+
+async def test_where_nobody_is_there_to_ask_the_call_is_denied_at_once_and_the_run_ends() -> None:
+    async with asking(call("quick:x"), say("then not")).run() as world:
+        session = await world.session()
+        receipt = await followup(session, "work")
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"
+        assert results(world, session)[0][1].startswith("denied: nobody to ask")
+        assert world.quick.runs == []
+        assert "approval/asked" not in world.types(session)
+
+
+async def test_all_questions_of_an_answer_are_put_at_once_and_answered_in_any_order() -> None:
+    async with asking(call("look:1", "quick:2", "look:3", "quick:4")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1", "a2")
+        assert world.look.runs == ["1"], "what stands before runs, what stands behind has not begun"
+        assert results(world, session) == [("t1_1_1", "quick 1")]
+        await answer(world, "a2", "deny")
+        await wait_all_tasks_blocked()
+        assert [one["id"] for one in world.registry.approvals()] == ["a1"]
+        assert world.look.runs == ["1"]
+        await answer(world, "a1")
+        await settled(session, receipt["message"])
+        assert [id for id, _ in results(world, session)] == ["t1_1_1", "t1_1_2", "t1_1_3", "t1_1_4"]
+        assert (world.look.runs, world.quick.runs) == (["1", "3"], ["2"])
+        check_log(world.events(session), quiet=True)
+
+
+async def test_the_first_answer_wins_and_a_second_is_told_who_was_first() -> None:
+    async with asking(call("gate:x")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1")
+        await answer(world, "a1", peer=HER)
+        with pytest.raises(Conflict, match=r"a1 is allowed already, by you \(pts/9\) at 20"):
+            await answer(world, "a1", "deny")
+        world.gate.opened.set()
+        await until(session, lambda: session.quiet)
+        with pytest.raises(Conflict, match="allowed already"):
+            await answer(world, "a1", "deny")
+        assert world.types(session).count("approval/answered") == 1
+        with pytest.raises(NotFound, match="no approval"):
+            await answer(world, "a77")
+
+
+async def test_answers_at_the_same_instant_are_one_answer() -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1")
+        told: list[str] = []
+
+        async def one(given: str) -> None:
+            try:
+                told.append((await answer(world, "a1", given))["answer"])
+            except Conflict:
+                told.append("late")
+
+        async with trio.open_nursery() as nursery:
+            for given in ("deny", "allow", "allow", "deny"):
+                nursery.start_soon(one, given)
+        assert told.count("late") == 3
+        await until(session, lambda: session.quiet)
+        assert world.types(session).count("approval/answered") == 1
+
+
+async def test_what_nobody_answers_in_time_is_denied_and_the_model_is_told(autojump_clock: MockClock) -> None:
+    config = Config(approval=Approval(expires=3600.0), budget=Budget(turn_time=60.0))
+    async with asking(call("quick:x"), config=config).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        began = trio.current_time()
+        result = await session.wait_message(receipt["message"], stay=True)
+        assert result["outcome"] == "completed", "waiting counts to no budget"
+        assert 3600 <= trio.current_time() - began < 3611
+        assert results(world, session) == [
+            ("t1_1_1", "Denied: a person was asked, and nobody answered in time. It was not run.")
+        ]
+        event = world.events(session)[index(world, session, "approval/answered")]
+        assert event.data["answer"] == "deny"
+        assert event.data["by"]["via"] == "clock"
+        with pytest.raises(Conflict, match="nobody had answered"):
+            await answer(world, "a1")
+
+
+async def test_an_answer_that_comes_too_late_is_none_even_if_the_clock_was_not_looked_at() -> None:
+    config = Config(approval=Approval(expires=3600.0))
+    async with asking(call("quick:x"), config=config).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1")
+        world.clock_offset += 3_600_000
+        with pytest.raises(Conflict, match="nobody had answered"):
+            await answer(world, "a1")
+        await until(session, lambda: session.quiet)
+        assert world.quick.runs == []
+
+
+async def test_an_abort_ends_the_question_and_says_so_to_who_comes_late() -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        aborted = await session.abort(wire.AbortParams(), HER)
+        assert aborted["outcome"] == "aborted"
+        assert (await settled(session, receipt["message"]))["outcome"] == "aborted"
+        event = world.events(session)[index(world, session, "approval/answered")]
+        assert event.data["answer"] == "withdrawn"
+        assert event.data["by"]["tty"] == "pts/9"
+        with pytest.raises(Conflict, match="no longer asked: the user aborted the turn"):
+            await answer(world, "a1")
+        assert world.registry.approvals() == []
+        assert world.quick.runs == []
+        check_log(world.events(session), quiet=True)
+
+
+@pytest.mark.parametrize("how", ["close", "rm"])
+async def test_who_closes_or_removes_a_session_that_asks_must_say_so(how: str) -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1")
+        with pytest.raises(Conflict):
+            await session.close(False, ME)
+        with pytest.raises(Conflict):
+            await world.registry.delete(session.id, False, ME)
+        if how == "close":
+            await session.close(True, ME)
+            assert session.state.approvals["a1"].answer == "withdrawn"
+        else:
+            await world.registry.delete(session.id, True, ME)
+        assert world.registry.approvals() == []
+        with pytest.raises(Conflict if how == "close" else NotFound):
+            await answer(world, "a1")
+
+
+async def test_allowed_for_the_session_is_this_very_thing_until_it_is_taken_back() -> None:
+    x, y = call("quick:x"), call("quick:y")
+    async with asking(x, say("1"), x, y, say("2"), x, say("3")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "one")
+        await asks(session, "a1")
+        await answer(world, "a1", scope="session")
+        await until(session, lambda: session.quiet)
+        await followup(session, "two")
+        await asks(session, "a2")
+        assert world.quick.runs == ["x", "x"]
+        await answer(world, "a2", "deny")
+        await until(session, lambda: session.quiet)
+        (listed,) = await world.registry.allowed()
+        assert (listed["id"], listed["scope"], listed["tool"]) == ("a1", "session", "quick")
+        await world.registry.forget_approval("a1", ME)
+        assert await world.registry.allowed() == []
+        with pytest.raises(NotFound, match="a1 allows nothing any more"):
+            await world.registry.forget_approval("a1", ME)
+        await followup(session, "three")
+        await asks(session, "a3")
+        check_memory(session, world.events(session))
+
+
+async def test_allowed_for_always_holds_in_every_session_and_after_a_restart() -> None:
+    async with asking(call("quick:x"), say("1"), call("quick:x"), say("2")).run() as world:
+        session = await world.session(ask="wait", name="one")
+        await followup(session, "one")
+        await asks(session, "a1")
+        await answer(world, "a1", scope="always")
+        await until(session, lambda: session.quiet)
+        other = await world.session(ask="wait", name="two")
+        await followup(other, "two")
+        await until(other, lambda: other.quiet and world.quick.runs == ["x", "x"])
+        await world.registry.drain(1)
+    after = world.crash()
+    after.script = [call("quick:x"), say("3"), call("quick:x")]
+    async with after.run():
+        session = await after.again(session)
+        await followup(session, "three")
+        await until(session, lambda: session.quiet and after.quick.runs == ["x"])
+        assert [one["scope"] for one in await after.registry.allowed()] == ["always"]
+        await after.registry.forget_approval("a1", ME)
+        await followup(session, "four")
+        await asks(session, "a2")
+        assert session.state.approvals["a2"].id == "a2", "a number is never given twice"
+
+
+async def test_an_allow_is_for_what_was_asked_and_no_rule_that_denies_is_lifted() -> None:
+    async with asking(call("quick:x"), say("1"), call("quick:x"), say("2")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "one")
+        await asks(session, "a1")
+        await answer(world, "a1", scope="always")
+        await until(session, lambda: session.quiet)
+        world.rules.append(Rule("deny", tool="quick"))
+        await followup(session, "two")
+        await until(session, lambda: session.quiet)
+        assert world.quick.runs == ["x"]
+        assert results(world, session)[-1][1].startswith("denied: the rule on tool")
+
+
+async def test_what_is_said_while_it_waits_joins_the_next_step() -> None:
+    async with asking(call("quick:x"), say("done")).run() as world:
+        session = await world.session(ask="wait")
+        first = await followup(session, "work")
+        await asks(session, "a1")
+        for send in (steer, inject, followup):
+            receipt = await send(session, "yes, allow a1")
+            assert receipt["state"] == "pending"
+            why = session.why(receipt["message"])
+            assert why["sentence"] == "Waits for your answer to a1 (quick x)."
+            assert why["hint"] == "dshctl allow a1"
+        assert session.why(first["message"])["reason"] == "asks"
+        assert [one.id for one in session.state.asks] == ["a1"], "no text answers an approval"
+        await answer(world, "a1")
+        await settled(session, first["message"])
+        steps = [(e.data["turn"], e.data["step"]) for e in world.events(session)
+                 if e.type == "user/message" and e.data["source"]["kind"] == "user"]  # fmt: skip
+        assert steps[:3] == [(1, 1), (1, 2), (1, 2)]
+
+
+async def test_who_waits_is_told_at_once_that_an_answer_is_wanted_unless_they_know_or_stay() -> None:
+    async with asking(call("quick:x", "quick:y"), say("done")).run() as world:
+        session = await world.session(ask="wait")
+        first = await followup(session, "work")
+        behind = await followup(session, "more")
+        await asks(session, "a1", "a2")
+        for message in (first, behind):
+            result = await settled(session, message["message"])
+            assert (result["exit"], result["outcome"]) == (16, None)
+            assert [one["id"] for one in result["approvals"]] == ["a1", "a2"]
+        assert (await session.wait_idle())["exit"] == 16
+        got: list[dict[str, Any]] = []
+
+        async def wait(**more: Any) -> None:
+            got.append(await session.wait_message(first["message"], **more))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: wait(asked=("a1", "a2")))
+            nursery.start_soon(lambda: wait(stay=True))
+            await wait_all_tasks_blocked()
+            assert got == []
+            await answer(world, "a1")
+            await answer(world, "a2")
+        assert [one["outcome"] for one in got] == ["completed", "completed"]
+
+
+async def test_a_tool_can_answer_nothing() -> None:
+    agent = Peer(uid=1000, pid=1, kind="agent")
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1")
+        own = attrs.evolve(agent, session=session.id)
+        for peer in (agent, own):
+            for given in ("allow", "deny"):
+                with pytest.raises(Denied):
+                    await answer(world, "a1", given, peer)
+            with pytest.raises(Denied):
+                await world.registry.forget_approval("a1", peer)
+        assert [one.id for one in session.state.asks] == ["a1"]
+
+
+async def test_numbers_count_up_through_all_sessions_and_are_made_again_if_their_file_is_lost() -> None:
+    async with asking(call("quick:x"), call("quick:y")).run() as world:
+        one, two = await world.session(ask="wait", name="one"), await world.session(ask="wait", name="two")
+        await followup(one, "work")
+        await asks(one, "a1")
+        await followup(two, "work")
+        await asks(two, "a2")
+        assert [(a["id"], a["name"]) for a in world.registry.approvals()] == [("a1", "one"), ("a2", "two")]
+        await one.abort(wire.AbortParams(), ME)
+    for damage in ("gone", "garbled"):
+        after = world.crash()
+        path = after.store.state / "ids.json"
+        after.disk.unlink(path)
+        if damage == "garbled":
+            after.disk.write_atomic(path, b"{")
+        after.script = [call("quick:z")]
+        async with after.run():
+            again = await after.again(one)
+            await followup(again, "work")
+            await asks(again, "a3")
+            assert (await after.registry.of_approval("a2")).id == two.id
+
+
+async def test_questions_are_not_put_about_calls_that_make_no_sense() -> None:
+    async with asking(call("quick:x"), say("ok")).run() as world:
+        world.quick.schema["required"] = ["other"]
+        world.tools = type(world.tools)([world.gate, world.quick, world.look])
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await until(session, lambda: session.quiet)
+        assert "approval/asked" not in world.types(session)
+
+
+def test_a_grant_is_written_as_json_and_read_again() -> None:
+    from dshd.tools.grants import Grant
+
+    grant = Grant(tool="bash", dir="/home", command="rm -rf 'x y'\n")
+    assert Grant.from_json(json.loads(json.dumps(grant.to_json()))) == grant
