@@ -16,8 +16,10 @@ from tests.session.rig import World, call, followup, settled, until
 
 
 async def told(world: World, session: Session, turns: int) -> None:
-    state = lambda: session.state  # noqa: E731
-    await until(session, lambda: len(list(state().turns.items())) >= turns and not state().ends)
+    def all_told() -> bool:
+        return len(list(session.state.turns.items())) >= turns and not session.state.ends
+
+    await until(session, all_told)
     events = world.events(session)
     check_log(events, quiet=True)
     check_memory(session, events)
