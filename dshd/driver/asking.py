@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import prestep, waits
+from dshd.driver import calling, prestep, waits
 from dshd.driver.chunks import ChunkLog
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
@@ -97,6 +97,9 @@ async def _one_route(run: Run, prepared: Prepared) -> Assembled | tuple[ModelErr
             run.give_up()  # nothing of a failed attempt reaches the answer
             failures += 1
             failed, plan = error, _plan(run, prepared, error, failures)
+        if (repaired := await _repair(run, prepared, failed)) is not None:
+            prepared = repaired
+            continue
         if not isinstance(plan, retry.Quick):
             return failed, plan
         if not run.work.stop_at_boundary:
@@ -104,6 +107,18 @@ async def _one_route(run: Run, prepared: Prepared) -> Assembled | tuple[ModelErr
         if run.work.stop_at_boundary:
             return failed, retry.Later(run.services.now())  # by the next daemon
         await _send_again(run, prepared)
+
+
+async def _repair(run: Run, prepared: Prepared, error: ModelError) -> Prepared | None:
+    """The request that a plugin made of one that failed, written down."""
+    found = await calling.repair(run, prepared, error, _attempts(run))
+    if found is None:
+        return None
+    by, other = found
+    data = {**_failed(run, error, 0.0, run.services.now()), "by": by}
+    run.owner.post(lambda s: s.emit("llm/retry", data))
+    await _send_again(run, other)
+    return other
 
 
 def _plan(run: Run, prepared: Prepared, error: ModelError, failures: int) -> Any:
@@ -133,7 +148,8 @@ async def _attempt(run: Run, prepared: Prepared) -> Assembled:
         assembler.feed(chunk)
         await chunks.add(chunk)
 
-    await prepared.call.adapter.stream(prepared.call, prepared.body, emit)
+    through = calling.through(run, _attempts(run), emit)
+    await prepared.call.adapter.stream(prepared.call, prepared.body, through)
     answer = assembler.result()
     if not answer.content and not answer.dropped and answer.finish != "max-tokens":
         raise ModelError("EMPTY_RESPONSE", "the model answered nothing")
@@ -213,6 +229,8 @@ async def _again(run: Run) -> Prepared:
     """
     await waits.rest(run)
     run.prepare_call()
+    if run.wanted is None:
+        await calling.propose(run, run.step)
     prepared = await run.owner.record(lambda s: prestep.request(s, run))
     wait, route = waits.of(run), prepared.call.route
     if wait is not None and wait.asked.get(route, 0) > run.services.now():

@@ -69,7 +69,7 @@ async def started(run: Run) -> list[Said]:
     said: list[Said] = []
     for gate in of(run, "session_start", step=run.step + 1):
         said += [
-            (origin(gate), text) for text in _texts(gate, await _asked(gate, gate.session_start(source)))
+            (origin(gate), text) for text in _texts(gate, await asked(gate, gate.session_start(source)))
         ]
     return said
 
@@ -108,8 +108,8 @@ async def _arguments(run: Run, call: Call) -> Any:
 async def _before(run: Run, gates: Sequence[Any], call: Call, args: Mapping[str, Any]) -> str | None:
     """The sentence for a call that one of them refuses."""
     for gate in gates:
-        asked = PreTool(run.state.id, run.turn, run.step, call.id, call.name, dict(args))
-        answer = await _asked(gate, gate.pre_tool(asked))
+        about_call = PreTool(run.state.id, run.turn, run.step, call.id, call.name, dict(args))
+        answer = await asked(gate, gate.pre_tool(about_call))
         if isinstance(answer, Reject):
             return f"{call.name} was not run: {gate.name} does not allow it: {answer.reason}"
         if not isinstance(answer, PreTool):
@@ -125,7 +125,7 @@ async def _after(
         made = PostTool(
             run.state.id, run.turn, run.step, call.id, call.name, dict(args), output.text, output.is_error
         )
-        _said(run, call, gate, await _asked(gate, gate.post_tool(made)))
+        _said(run, call, gate, await asked(gate, gate.post_tool(made)))
 
 
 def _said(run: Run, call: Call, gate: Any, texts: Any) -> None:
@@ -133,7 +133,8 @@ def _said(run: Run, call: Call, gate: Any, texts: Any) -> None:
     run.said.setdefault(call.id, []).extend(found)
 
 
-async def _asked(gate: Any, question: Any) -> Any:
+async def asked(gate: Any, question: Any) -> Any:
+    """Its answer. Raises `ModelError` ``PLUGIN`` if it raises."""
     try:
         return await question
     except ModelError:

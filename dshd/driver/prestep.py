@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from dshd.driver import gates
+from dshd.driver import calling, gates
 from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
@@ -57,6 +57,7 @@ async def enter(run: Run) -> Prepared | None:
     if run.halted is not None:
         run.blocked = True
         return None
+    await calling.propose(run, run.step + 1)
     return await _when_room(run, lambda s: _open_step(s, run, verdict))
 
 
@@ -171,12 +172,10 @@ def _message(text: str, source: Json) -> dict[str, Any]:
 def request(s: Scratch, run: Run) -> Prepared:
     """The request of the open step: all that stands on the surface now. What is said to a step that has begun
     waits for the next, so that every attempt asks the same."""
-    assert run.call is not None
-    assert run.system is not None
     place = run.attachments(s.state)
     messages, tokens = run.history.ahead(run.state.surface, s.state.surface, place)
-    specs, memo = run.services.tools.specs(), run.history.memo
-    return prepare(run.call, run.system.text, messages, specs, said=tokens, memo=memo, place=place)
+    call, system, specs, memo = calling.call(run), calling.system(run), calling.specs(run), run.history.memo
+    return prepare(call, system, messages, specs, said=tokens, memo=memo, place=place)
 
 
 def _with_id(s: Scratch, message: Json) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dshd.driver.port import Owner, Services
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
 from dshd.model.errors import ModelError
+from dshd.plugins import Request
 from dshd.prompt.assembly import SystemPrompt
 from dshd.prompt.context import GitInfo
 from dshd.session.deciding import budget
@@ -35,8 +36,10 @@ class Run:
     attempts that failed, which no event tells yet.
     ``capped``: a step ended for ``max-tokens``, which sticks to the turn. ``blocked``: the gate
     refused the step that was to open. ``injects``: (source, text) of what goes to the model after the batch
-    of calls; ``said``: of it what gates said of a call, by call id. ``halted``: why a gate wants the turn to
-    end after this step; ``stoppings``: how often it went on because somebody wanted it to.
+    of calls; ``said``: of it what gates said of a call, by call id. ``wanted``: what plugins made of
+    the step's request, if they changed it, and ``repairs``: how often after it had failed. ``halted``: why a
+    gate wants the turn to end after this step; ``stoppings``: how often it went on because somebody wanted
+    it to.
     """
 
     owner: Owner
@@ -60,6 +63,8 @@ class Run:
     finished: dict[str, ToolOutput] = attrs.field(factory=dict)
     injects: list[tuple[Mapping[str, Any], str]] = attrs.field(factory=list)
     said: dict[str, list[tuple[Mapping[str, Any], str]]] = attrs.field(factory=dict)
+    wanted: Request | None = None
+    repairs: int = 0
     halted: str | None = None
     stoppings: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)

@@ -5,14 +5,21 @@
 
 A plugin is a class with ``name``, ``__init__(config: dict)`` and
 
+at least one of these, each of which puts it into the chain of that name:
+
+    async def session_start(self, source: str) -> Sequence[str]
     async def pre_step(self, proposal: PreStep) -> PreStep | Reject | Defer
-
-and, if it wants a word before a turn ends,
-
+    async def request(self, request: Request) -> Request
+    def stream(self, about: Streaming, emit: Emit) -> Emit
+    async def request_error(self, failed: RequestFailed) -> Request | None
+    async def pre_tool(self, call: PreTool) -> PreTool | Reject
+    async def post_tool(self, made: PostTool) -> Sequence[str]
     async def turn_stopping(self, stopping: TurnStopping) -> Sequence[str]
 
-What that returns, if anything, is said to the model in one more step, and then it is asked again: it
-must come to an end by itself.
+Texts that are returned are said to the model: at the beginning of the session's first step, after the step's
+batch of calls, or in one more step, after which `turn_stopping` is asked again (8 times in a turn at most).
+What `stream` returns takes the chunks and passes on to ``emit`` what it likes of them. A request that
+`request_error` returns is tried at once, in the same step (3 times at most).
 
 Passing on is returning the proposal (changed or not), so a plugin that forgets to answer is seen. What
 it returns decides; raising ends the turn with an error, never as a pass. It is found by the entry-point
@@ -24,11 +31,12 @@ Sans-IO: this module is imported by the driver and by plugin authors alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 
+Emit = Callable[[Any], Awaitable[None]]  # takes a chunk of `dshd.model.chunks`
 Message = Mapping[str, Any]  # {"id", "content": [blocks], "source": {"kind", ...}, "verb", ...} (SPEC §5)
 
 
@@ -87,6 +95,41 @@ class PostTool:
     is_error: bool
 
 
+@attrs.frozen(slots=True)
+class Request:
+    """What a step is about to send, but for what was said, which is `pre_step`'s. A plugin may change the
+    route, the system prompt, the limit of tokens (None: the provider's), and leave tools out."""
+
+    session: str
+    turn: int
+    step: int
+    route: str
+    system: str
+    tools: tuple[str, ...]
+    max_tokens: int | None
+
+
+@attrs.frozen(slots=True)
+class RequestFailed:
+    """An attempt that failed: with which ``code`` (dshd(8) lists them), and what was sent."""
+
+    request: Request
+    attempt: int
+    code: str
+    message: str
+
+
+@attrs.frozen(slots=True)
+class Streaming:
+    """An attempt whose answer is about to stream."""
+
+    session: str
+    turn: int
+    step: int
+    attempt: int
+    route: str
+
+
 Answer = PreStep | Reject | Defer
 
 
@@ -103,12 +146,48 @@ class TurnStopping:
 
 
 class Plugin(Protocol):
-    """What the chain calls. Cancellation: an abort cancels ``pre_step`` where it waits."""
+    """What all have in common. Each chain's own is below. Cancellation: an abort cancels whatever waits."""
 
     @property
     def name(self) -> str: ...
 
+
+class StartsSession(Plugin, Protocol):
+    async def session_start(self, source: str) -> Sequence[str]: ...
+
+
+class BeforeStep(Plugin, Protocol):
     async def pre_step(self, proposal: PreStep) -> Answer: ...
+
+
+class BeforeRequest(Plugin, Protocol):
+    async def request(self, request: Request) -> Request: ...
+
+
+class AroundStream(Plugin, Protocol):
+    def stream(self, about: Streaming, emit: Emit) -> Emit: ...
+
+
+class BehindError(Plugin, Protocol):
+    async def request_error(self, failed: RequestFailed) -> Request | None: ...
+
+
+class BeforeTool(Plugin, Protocol):
+    async def pre_tool(self, call: PreTool) -> PreTool | Reject: ...
+
+
+class AfterTool(Plugin, Protocol):
+    async def post_tool(self, made: PostTool) -> Sequence[str]: ...
+
+
+class BeforeEnd(Plugin, Protocol):
+    async def turn_stopping(self, stopping: TurnStopping) -> Sequence[str]: ...
+
+
+CHAINS: Final = (
+    "session_start", "pre_step", "request", "stream", "request_error", "pre_tool", "post_tool",
+    "turn_stopping",
+)  # fmt: skip
 
 
 def text_of(message: Message) -> str:

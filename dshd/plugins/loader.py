@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from dshd.errors import DshError, NotConfigured, one_line
-from dshd.plugins import Plugin
+from dshd.plugins import CHAINS, Plugin
 
 GROUP = "dshd.plugins"
 BUILT_IN = {
@@ -43,8 +43,10 @@ def _make(name: str, table: Mapping[str, Any]) -> Plugin:
         raise NotConfigured(
             f"plugin {name} refused its settings: {one_line(error)} @ $.plugins.{name}"
         ) from error
-    if not callable(getattr(plugin, "pre_step", None)) or not isinstance(getattr(plugin, "name", None), str):
-        raise NotConfigured(f"{kind!r} is not a plugin: it has no name or no pre_step @ $.plugins.{name}")
+    in_a_chain = any(callable(getattr(plugin, chain, None)) for chain in CHAINS)
+    if not in_a_chain or not isinstance(getattr(plugin, "name", None), str):
+        what = "it has no name, or no method of a chain"
+        raise NotConfigured(f"{kind!r} is not a plugin: {what} @ $.plugins.{name}")
     return plugin
 
 

@@ -16,10 +16,7 @@ from tests.session.rig import World, call, followup, settled, until
 
 
 async def told(world: World, session: Session, turns: int) -> None:
-    def all_told() -> bool:
-        return len(list(session.state.turns.items())) >= turns and not session.state.ends
-
-    await until(session, all_told)
+    await until(session, lambda: session.state.turns.get(turns) is not None and not session.state.ends)
     events = world.events(session)
     check_log(events, quiet=True)
     check_memory(session, events)
