@@ -202,7 +202,10 @@ def _killed(got: Json) -> str:
         who, one = ", ".join(map(str, survivors)), len(survivors) == 1
         words = ("process", "is") if one else ("processes", "are")
         return f", but {words[0]} {who} of it could not be ended and {words[1]} alive"
-    return f" ({plain(got['doing'])} was killed)" if got.get("doing") else ""
+    did = plain(got.get("doing") or "")
+    if did.startswith("waiting ("):
+        return f" (it was {did})"
+    return f" ({did} was killed)" if did else ""
 
 
 def _number(value: Any) -> int:

@@ -50,7 +50,8 @@ def lines(session: Json, now: int) -> Iterator[str]:
 def state(session: Json, now: int) -> str:
     """``running: turn 12, step 4, 41 min: bash make test; 2 queued``."""
     word = _state_word(session, now)
-    doing = sentences.doing(session, now) if session.get("phase") not in (None, "idle") else ""
+    does = session.get("phase") not in (None, "idle") or session.get("waits")
+    doing = sentences.doing(session, now) if does else ""
     queued = sum((session.get("pending") or {}).values())
     return "; ".join(
         part for part in (f"{word}: {doing}" if doing else word, f"{queued} queued" if queued else "") if part

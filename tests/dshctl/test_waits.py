@@ -46,6 +46,12 @@ def test_an_error_says_from_when_it_can_be_tried_again() -> None:
     assert said == f"web: turn 3 ended in an error: 429. It can be tried again from {when}."
 
 
+def test_an_abort_of_a_wait_kills_nothing() -> None:
+    ran = {"started_at": NOW, "ended_at": NOW + MIN}
+    got = {"name": "web", "turn": 12, "doing": "waiting (rate limit)", **ran}
+    assert sentences.abort(got)[0] == "web: stopped turn 12 after 1 min (it was waiting (rate limit))."
+
+
 def test_a_wake_of_a_waiting_turn_says_that_it_asks_again() -> None:
     got = {"name": "web", "runs": True, "tries": True, "turn": 12, "pending": {"next-turn": 1}}
     assert sentences.woken(got) == "web: turn 12 asks its provider again; 1 queued."
