@@ -182,6 +182,12 @@ def _messages(cli: Cli, session: str | None) -> Iterator[Candidate]:
         yield message["id"], _about(f"{message.get('verb')}  {message.get('text') or ''}")
 
 
+def _schedules(cli: Cli, _: str | None) -> Iterator[Candidate]:
+    if cli.client().is_running():
+        for row in cli.ask(wire.ScheduleListParams(), start=False)["schedules"]:
+            yield row["id"], _about(f"{row['when']}  {row['text']}")
+
+
 def _models(cli: Cli, _: str | None) -> Iterator[Candidate]:
     if cli.client().is_running():
         rows = cli.ask(wire.ModelListParams(), start=False)["models"]
@@ -240,5 +246,6 @@ ARGUMENTS: Final[dict[str | None, Source]] = {
     "messages": _messages,
     "names": _sessions,
     "route": _models,
+    "schedule": _schedules,
     "file": _files,
 }

@@ -241,13 +241,18 @@ def export(cli: Cli, params: wire.ExportParams) -> Iterator[bytes | Json]:
 def fsck(cli: Cli, params: wire.FsckParams) -> list[Json]:
     """Check (or repair) logs under the state lock, so that no daemon starts meanwhile."""
     from dshd.log.lock import StateLock
+    from dshd.log.store import OWN
 
     found = files(cli)
     if not found.disk.exists(found.store.state):
         return []
     lock = StateLock(found.store.state)
     try:
-        ids = found.ids() if params.all else [found.resolve(params.session, params.cwd)]
+        own = [OWN] if found.store.exists(OWN) else []
+        if params.all:
+            ids = found.ids() + own
+        else:
+            ids = own if own and params.session == OWN else [found.resolve(params.session, params.cwd)]
         reports = [_checked(found, id, params.repair) for id in ids]
         return [_with_requests(found, report) for report in reports] if params.requests else reports
     finally:

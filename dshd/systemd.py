@@ -90,14 +90,20 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def what_ends_it(manager: Manager, cgroups: str, lingers: bool) -> str | None:
+UNITS: Final = (".config/systemd/user", ".local/share/systemd/user")  # below the home
+SYSTEM_UNITS: Final = ("/etc/systemd/user", "/usr/local/lib/systemd/user", "/usr/lib/systemd/user")
+ENABLED: Final = "default.target.wants/dshd.service"
+
+
+def what_ends_it(manager: Manager, cgroups: str, lingers: bool, enabled: bool = False) -> str | None:
     """What may end this daemon and not start it again, in the word of a receipt's ``warning``: it is no
-    unit, or the user's manager ends with the last login. None: it lasts.
+    unit (``enabled``: there is one, and this isn't it), or the user's manager ends with the last login.
+    None: it lasts.
 
     ``cgroups``: the text of ``/proc/self/cgroup``.
     """
     if not manager.there:
-        return "no-unit"
+        return "other-unit" if enabled else "no-unit"
     return "no-linger" if "/user@" in cgroups and not lingers else None
 
 
@@ -106,10 +112,13 @@ def look_what_ends_it(manager: Manager) -> str | None:
     try:
         with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
             cgroups = file.read()
-        lingers = os.path.exists(f"/var/lib/systemd/linger/{pwd.getpwuid(os.getuid()).pw_name}")
+        user = pwd.getpwuid(os.getuid())
+        lingers = os.path.exists(f"/var/lib/systemd/linger/{user.pw_name}")
+        places = (*(f"{user.pw_dir}/{place}" for place in UNITS), *SYSTEM_UNITS)
+        enabled = any(os.path.lexists(f"{place}/{ENABLED}") for place in places)
     except (OSError, KeyError):
-        cgroups, lingers = "", False
-    return what_ends_it(manager, cgroups, lingers)
+        cgroups, lingers, enabled = "", False, False
+    return what_ends_it(manager, cgroups, lingers, enabled)
 
 
 def is_journal(environ: MutableMapping[str, str], descriptor: int = 2) -> bool:

@@ -26,7 +26,7 @@ COMMAND = Group(
           "stop": "pause", "start": "resume", "now": "run", "fire": "run"},
 )  # fmt: skip
 
-WHICH = click.argument("which", metavar="ID")
+WHICH = click.argument("schedule", metavar="ID")
 
 
 @command(
@@ -100,7 +100,8 @@ def _tell_added(cli: Cli, added: Json) -> None:
 
 
 WARNINGS = {
-    "no-unit": "no service keeps dshd running. While it isn't, nothing is sent: man dshd",
+    "no-unit": "no service keeps dshd running. While it isn't, nothing is sent: dshctl setup",
+    "other-unit": "dshd.service is enabled, but did not start this dshd. When it ends, nothing is sent.",
     "no-linger": "dshd ends when you log out, and then nothing is sent: loginctl enable-linger",
 }
 
@@ -160,9 +161,9 @@ def outcome(firing: Json) -> str:
 
 @command("log", short_help="What became of each time.", examples=["dshctl schedule log c1"])
 @WHICH
-def log(cli: Cli, which: str) -> None:
+def log(cli: Cli, schedule: str) -> None:
     """What became of a schedule each time it was due: the last 50 of them."""
-    found = cli.ask(wire.ScheduleLogParams(schedule=which))
+    found = cli.ask(wire.ScheduleLogParams(schedule=schedule))
     cli.out.item({**found, "type": "schedule"})
     for firing in found["firings"]:
         cli.out.item({**firing, "type": "firing"})
@@ -193,31 +194,31 @@ def _detail(one: Json) -> str:
 
 @command("rm", short_help="Remove one.", examples=["dshctl schedule rm c1"])
 @WHICH
-def rm(cli: Cli, which: str) -> None:
+def rm(cli: Cli, schedule: str) -> None:
     """Remove a schedule; what it has sent stays."""
-    _changed(cli, cli.ask(wire.ScheduleRmParams(schedule=which)), "removed")
+    _changed(cli, cli.ask(wire.ScheduleRmParams(schedule=schedule)), "removed")
 
 
 @command("pause", short_help="Nothing is due until it is resumed.", examples=["dshctl schedule pause c1"])
 @WHICH
-def pause(cli: Cli, which: str) -> None:
+def pause(cli: Cli, schedule: str) -> None:
     """Keep a schedule, and send nothing until it is resumed."""
-    _changed(cli, cli.ask(wire.SchedulePauseParams(schedule=which)), "paused")
+    _changed(cli, cli.ask(wire.SchedulePauseParams(schedule=schedule)), "paused")
 
 
 @command("resume", short_help="Let it be due again.", examples=["dshctl schedule resume c1"])
 @WHICH
-def resume(cli: Cli, which: str) -> None:
+def resume(cli: Cli, schedule: str) -> None:
     """Let a paused one be due again. What was due meanwhile is not made up for; an "at" is sent now."""
-    row = cli.ask(wire.ScheduleResumeParams(schedule=which))
+    row = cli.ask(wire.ScheduleResumeParams(schedule=schedule))
     _changed(cli, row, _next(row, now_ms()))
 
 
 @command("run", short_help="Fire it now.", examples=["dshctl schedule run c1"])
 @WHICH
-def run(cli: Cli, which: str) -> int:
+def run(cli: Cli, schedule: str) -> int:
     """Send now what it sends, also while the last one runs, or while it is paused. Its own times stay."""
-    row = cli.ask(wire.ScheduleRunParams(schedule=which))
+    row = cli.ask(wire.ScheduleRunParams(schedule=schedule))
     last = row["last"] or {}
     sent = last.get("message") is not None
     _changed(cli, row, f"sent, {last['message']}" if sent else f"refused: {last.get('detail')}")

@@ -30,6 +30,7 @@ REMOTE: Final = (
 BACKWARDS_MS: Final = 60_000
 ENDS: Final = {
     "no-unit": ("nothing starts it again after a reboot", "dshctl setup"),
+    "other-unit": ("dshd.service is enabled, but did not start this one", "dshctl daemon stop"),
     "no-linger": ("systemd user service, ends with the last login", "loginctl enable-linger"),
 }
 

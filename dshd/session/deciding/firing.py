@@ -125,7 +125,7 @@ def _message(instant: Instant) -> sending.Send:
 
 def _overlaps(state: State, found: Schedule) -> tuple[str, str] | None:
     sent = found.sent
-    if found.overlap != "skip" or sent is None or sent.message is None:
+    if found.overlap != "skip" or sent is None or sent.message is None or sent.outcome is not None:
         return None
     receipt = state.receipts.get(sent.message)
     if receipt is None or receipt.ended:

@@ -69,9 +69,7 @@ class Send:
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def followup(
-    content: tuple[Block, ...], source: Mapping[str, Any], key: str | None, **flags: Any
-) -> Send:
+def followup(content: tuple[Block, ...], source: Mapping[str, Any], key: str | None, **flags: Any) -> Send:
     """What is said by making a session with it, or by an interrupt: a followup that wakes."""
     return Send(
         verb="followup", queue="next-turn", wake=True, content=content, source=source, key=key, **flags

@@ -55,6 +55,13 @@ class Index:
     def pop(self, id: str) -> None:
         self._packed.pop(id, None)
 
+    def view(self, id: str) -> Json | None:
+        found = self._packed.get(id)
+        if found is None:
+            return None
+        view: Json = orjson.loads(found[1])
+        return view
+
     def rows(self) -> Iterator[tuple[str, wire.SessionRow]]:
         return ((id, row) for id, (row, _raw) in self._packed.items())
 

@@ -74,6 +74,11 @@ class Listing:
         loaded = {id: session.show() for id, session in self._loaded.items() if id != OWN}
         return list({**dict(self._views.views()), **loaded}.values())
 
+    def view(self, id: str) -> Json | None:
+        """The ``session`` object of one that has been read by now."""
+        session = self._loaded.get(id) if id != OWN else None
+        return session.show() if session is not None else self._views.view(id)
+
     def loaded_as(self, ref: str) -> str | None:
         """Without looking at all sessions: an open one of this name is the only one, and no name looks
         like an id."""

@@ -113,7 +113,7 @@ class Registry:
             what_ends_us=what_ends_us,
             reopening=self._naming.taking,
             board=board,
-            on_lines=on_lines,
+            on_lines=lambda id, first, lines: on_lines(id, first, lines) if id != OWN else None,
             on_reset=on_reset,
             on_approvals=self.desk.changed.fire,
             boot=boot,

@@ -56,6 +56,8 @@ def used(state: State) -> tuple[str, Used] | None:
     if keyed is None:
         return None
     id = keyed.message
+    if state.receipts[id].message.kind == "schedule":
+        return None  # an instant is settled once, and nobody comes again
     removed = views.result(state, message=id, turn=None, exit=17, outcome="removed")
     result = {**(views.settled(state, id) or removed), "text": None, "parked": None}
     receipt = {**views.receipt(state, id, duplicate=True), "parked": None, "outcome": result["outcome"]}

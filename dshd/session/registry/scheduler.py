@@ -31,7 +31,7 @@ from dshd.session.deciding.firing import Instant
 from dshd.session.deciding.scheduling import Wanted
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold.events import VERSION
-from dshd.session.fold.schedules import HOME, Schedule, When
+from dshd.session.fold.schedules import HOME, Firing, Schedule, When
 from dshd.session.fold.state import State
 from dshd.session.fold.who import Peer
 from dshd.session.owner import loading
@@ -175,9 +175,8 @@ class Scheduler:
         """``schedule`` objects of a session, or of all, the next first; not those that are over."""
         await self._ready.wait()
         found = self._board.all()
-        views = {view["id"]: view for view in self._listing.known()}
         rows = [
-            scheduled.schedule(one, views.get(id), _nexts(one))
+            scheduled.schedule(one, self._listing.view(id), _nexts(one))
             for id, one in found
             if not one.over and session in (None, id)
         ]
@@ -194,14 +193,12 @@ class Scheduler:
         """The schedule with its ``firings``, the newest last (`schedules.KEPT` of them)."""
         session = await self._session_of(id)
         found = scheduling.of(session.state, id)
-        views = {view["id"]: view for view in self._listing.known()}
-        firings = [scheduled.firing(found, one, _state(session, one, views)) for one in found.firings]
+        firings = [scheduled.firing(found, one, self._state(session, one)) for one in found.firings]
         return {**await self._row(session.id, id), "firings": firings}
 
     async def _row(self, session: str, id: str) -> Json:
         found = scheduling.of(State(schedules=self._board.of(session)), id)
-        view = next((view for view in self._listing.known() if view["id"] == session), None)
-        return scheduled.schedule(found, view, _nexts(found))
+        return scheduled.schedule(found, self._listing.view(session), _nexts(found))
 
     async def _session_of(self, id: str) -> Session:
         """The session, or `HOME`, that has this one. Raises `NotFound`."""
@@ -219,6 +216,16 @@ class Scheduler:
             if id in session.state.schedules:
                 return session
         raise NotFound(f"schedule {id} was removed.", hint="dshctl schedule ls")
+
+    def _state(self, session: Session, one: Firing) -> str | None:
+        """Where what was sent is now, if its end is not known."""
+        if one.message is None or one.outcome is not None:
+            return None
+        if one.session is not None:
+            view = self._listing.view(one.session)
+            return "removed" if view is None else str(view["state"])
+        receipt = session.state.receipts.get(one.message)
+        return None if receipt is None else receipt.state
 
     # --- changing
 
@@ -324,7 +331,7 @@ class Scheduler:
         sent = one.sent
         if one.overlap != "skip" or sent is None or sent.session is None or sent.outcome is not None:
             return None
-        view = next((view for view in self._listing.known() if view["id"] == sent.session), None)
+        view = self._listing.view(sent.session)
         if view is None or view["state"] not in _GOES_ON:
             return None
         return "overlap", f"{sent.session} is still {view['state']}"
@@ -386,13 +393,3 @@ def _run_now(s: Scratch, id: str, by: Json, most: int) -> None:
     if s.state.closed:
         raise Conflict(f"not fired: session {s.state.name} is closed.", outcome="not-written")
     firing.settle(s, firing.at_once(scheduling.of(s.state, id), s.now, by), most)
-
-
-def _state(session: Session, one: Any, views: dict[str, Json]) -> str | None:
-    """Where what was sent is now, if its end is not known."""
-    if one.message is None or one.outcome is not None:
-        return None
-    if one.session is not None:
-        return views[one.session]["state"] if one.session in views else "removed"
-    receipt = session.state.receipts.get(one.message)
-    return None if receipt is None else receipt.state
