@@ -56,6 +56,7 @@ class Chat:
         self._step = 0
         self._opened = False
         self._first: list[tuple[int, Json]] = []  # (time, message) of the first step, until it goes on
+        self._early: list[str] = []  # what happened before the first step
         self._calls: dict[str, Json] = {}
         self._answer: list[str] = []
         self._tokens = 0
@@ -68,7 +69,8 @@ class Chat:
         """The lines that this event adds."""
         kind, data = event.get("type"), event.get("data") or {}
         handler = _HANDLERS.get(str(kind))
-        if handler is None:
+        stands_for_others = event.get("surface") not in (None, "append")  # for the model; nobody said it
+        if handler is None or stands_for_others:
             return []
         lines = [] if kind == "user/message" else self._flush_first()
         return lines + handler(self, data, int(event.get("time") or 0))
@@ -91,6 +93,7 @@ class Chat:
         self.turn, self._started, self._step = data.get("turn"), time, 0
         self._opened, self._tokens, self._abort = False, 0, None
         self._calls.clear()
+        self._early = []
         if data.get("retry_of"):
             lines += self._heading(time, f"goes on with turn {data['retry_of']}")
         return lines
@@ -116,6 +119,7 @@ class Chat:
         opener = next((said for said in reversed(waiting) if said[1].get("verb") == "followup"), waiting[-1])
         lines = self._heading(self._started or opener[0], who(opener[1].get("source")))
         lines += [*self._prose(text_of(opener[1], self.place), ""), ""]
+        lines += self._early
         for time, data in waiting:
             if data is not opener[1]:
                 lines += self._aside(data, time)
@@ -214,6 +218,22 @@ class Chat:
         delay = data.get("delay_ms")
         soon = f" in {times.age(delay) if delay >= 1000 else f'{delay / 1000:.1f} s'}" if delay else ""
         return [self._cut(f"  (again{soon}: {one_line(str(why))})")]
+
+    def _compacted(self, data: Json, time: int) -> list[str]:
+        """Where the model's view of what stands above was made smaller; between turns a rule of its own."""
+        if data.get("reason") != "done":
+            why = one_line(str((data.get("error") or {}).get("message") or data.get("reason")))
+            words = f"not compacted: {why}"
+        else:
+            before, after = (tokens_text(data.get(which) or 0) for which in ("before", "after"))
+            words = f"compacted: {before} -> {after} tokens"
+        if data.get("turn") is None and not self.progress:
+            return [*self._flush_answer(), self._rule(words), ""]
+        line = self._cut(f"  ({words})")
+        if data.get("turn") is not None and not self._opened and not self.progress:
+            self._early.append(line)
+            return []
+        return [*self._flush_answer(), line]
 
     def _rejected(self, data: Json, time: int) -> list[str]:
         reason = f": {data['reason']}" if data.get("reason") else ""
@@ -332,6 +352,7 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "assistant/message": Chat._assistant,
     "tool/result": Chat._result,
     "llm/retry": Chat._retry,
+    "compaction/end": Chat._compacted,
     "approval/asked": Chat._asked,
     "approval/answered": Chat._answered,
     "abort/requested": Chat._aborting,

@@ -48,6 +48,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "interrupt": Entry("interrupt", "stop what runs and do this instead"),
     "wake": Entry("wake", "go on after a park; release a held message"),
     "retry": Entry("retry", "the last turn once more, if it failed"),
+    "compact": Entry("compact", "make room in a conversation"),
     "wait": Entry("wait", "wait for messages, or for idle"),
     "approvals": Entry("approvals", "what waits for your answer"),
     "allow": Entry("allow", "let it run"),

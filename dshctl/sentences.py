@@ -187,6 +187,8 @@ def abort(got: Json) -> list[str]:
 
 def _stopped(got: Json) -> str:
     name, turn = name_of(got), got.get("turn")
+    if turn is None and got.get("doing"):
+        return f"{name}: stopped ({plain(got['doing'])}); the conversation is as it was."
     if turn is None:
         cleared = _number(got.get("cleared"))
         rest = f"; {count(cleared, 'message')} cleared" if cleared else ""
@@ -248,6 +250,27 @@ def retrying(got: Json) -> str:
     parked = int((got.get("parked") or {}).get("count") or 0)
     stay = f" {count(parked, 'message')} stay{'s' if parked == 1 else ''} parked." if parked else ""
     return f"{name_of(got)}: turn {got.get('retry_of')} {words}; tried again as turn {got.get('turn')}.{stay}"
+
+
+def compacted(got: Json) -> str:
+    """``api: compacted, 118 k -> 9 k of 128 k tokens (212 events summed up, 3 results cut short).``"""
+    name, outcome = name_of(got), got.get("outcome")
+    if outcome == "done":
+        pruned, hidden = int(got.get("pruned") or 0), int(got.get("hidden") or 0)
+        how = ([f"{count(hidden, 'event')} summed up"] if hidden else []) + (
+            [f"{count(pruned, 'result')} cut short"] if pruned else []
+        )
+        sizes = f"{budgets.thousands(got.get('before') or 0)} -> {_of_window(got, 'after')}"
+        return f"{name}: compacted, {sizes} ({', '.join(how)})."
+    if outcome == "nothing":
+        return f"{name}: nothing to compact; it is short as it is ({_of_window(got, 'before')})."
+    why = str((got.get("error") or {}).get("message") or "it was aborted")
+    return f"{name}: not compacted: {plain(why)}. The conversation is as it was."
+
+
+def _of_window(got: Json, which: str) -> str:
+    window = f" of {budgets.thousands(got['window'])}" if got.get("window") else ""
+    return f"{budgets.thousands(got.get(which) or 0)}{window} tokens"
 
 
 # Sessions.

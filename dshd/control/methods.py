@@ -75,6 +75,7 @@ _TABLE: Final = (
     Method(wire.AbortParams, stopping.abort, writes=True, agent="no"),
     Method(wire.RetryParams, stopping.retry, writes=True, agent="no"),
     Method(wire.WakeParams, stopping.wake, writes=True, agent="no"),
+    Method(wire.CompactParams, stopping.compact, writes=True, agent="no", waits=True),
     Method(wire.WaitParams, waiting.wait, waits=True),
     Method(wire.QueueLsParams, queue.ls),
     Method(wire.QueueShowParams, queue.show),

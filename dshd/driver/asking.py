@@ -25,6 +25,7 @@ from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk
 from dshd.model.errors import RETRIED, ModelError
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import compactions
 from dshd.session.shown.views import waiting_for
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,9 @@ def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | No
         except ModelError as error:
             log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
             continue
-        other = prepare(call, request.system, request.messages, request.tools, place=prepared.place)
+        correction = compactions.correction(run.state, call.context())
+        other = prepare(call, request.system, request.messages, request.tools, place=prepared.place,
+                        correction=correction)  # fmt: skip
         if other.problem is None:
             run.call = call
             return other

@@ -6,6 +6,8 @@ Its promises:
   work's scope; on a full disk from the reserve, or as soon as there is room.
 - **No wake is lost.** "Is anything to be done?" and going idle are one step without a checkpoint;
   what becomes durable later pokes an idle driver.
+- **Maintenance is done between turns.** What is asked for while a turn runs is done at its next step, or when
+  it has ended; what wakes meanwhile waits for it.
 - **An abort works at once.** `cancel` needs no disk. That the turn was aborted is read from the
   log, so which messages came before and which after is decided there.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -24,10 +26,12 @@ import trio
 from dshd.budgets import NAMED
 from dshd.driver import opening, places, step, turn
 from dshd.driver.history import History
+from dshd.driver.maintenance import maintain
 from dshd.driver.phases import Phase, Work
 from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run, route_of
+from dshd.driver.wishes import Wish, Wishes
 from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
@@ -61,16 +65,33 @@ class Driver:
         self._waits_for_room = False
         self._seat = Seat(services.places)
         self._line = trio.CancelScope()  # while it stands in line, with no turn open
+        self._wishes = Wishes()
 
     # --- from outside, all synchronous
 
     def poke(self) -> None:
         """Start working if the phase is idle and there is something to do."""
-        if self.phase.name == "idle" and (self._left_open or self._may_open(self._owner.state.runnable)):
+        if self.phase.name != "idle":
+            wanted = self._wishes.waiting is None and self._may_open(self._owner.state.goes_on)
+            if self.in_line and not wanted:
+                self._line.cancel()
+        elif self._wishes.waiting is not None and not self._left_open and self._may_open(True):
+            self.phase.on("maintain")
+            self._start(self._maintain)
+        elif self._left_open or self._may_open(self._owner.state.runnable):
             self.phase.on("wake")
             self._start(self._drive)
-        elif self.in_line and not self._may_open(self._owner.state.goes_on):
-            self._line.cancel()
+
+    def ask_compaction(self, by: Mapping[str, Any]) -> Wish:
+        """Have the conversation compacted, as soon as there is a place for it: now if nothing runs."""
+        wish = self._wishes.ask(by)
+        self.poke()
+        return wish
+
+    @property
+    def maintains(self) -> bool:
+        """Whether the activity is maintenance, which is no turn's."""
+        return self.phase.public == "maintenance"
 
     def cancel(self, cause: str, turn: int | None = None) -> bool:
         """Cancel the activity (of this turn, if given), at once. Whether there was one to cancel."""
@@ -93,7 +114,7 @@ class Driver:
 
     def look_at_time(self) -> None:
         """A turn's time may be another now: of the one that runs, too."""
-        if self.work is not None:
+        if self.work is not None and self.work.turn:
             self._limit_time(self.work)
 
     def stop_at_boundary(self) -> None:
@@ -146,7 +167,9 @@ class Driver:
 
     async def _drive(self) -> None:
         try:
-            while self._left_open or self._may_open(self._owner.state.goes_on):
+            while self._left_open or (
+                self._wishes.waiting is None and self._may_open(self._owner.state.goes_on)
+            ):
                 await self._one_turn()
                 await trio.lowlevel.checkpoint()
         except DshError as error:
@@ -156,6 +179,20 @@ class Driver:
             self.work = None  # a stop at once leaves it; nobody is to cancel it any more
             self.phase.on("done")
         self._owner.rested()
+        if self._wishes.waiting is not None:
+            self.poke()
+
+    async def _maintain(self) -> None:
+        wish, self.work = self._wishes.take(), Work(0)
+        assert wish is not None
+        run = Run(self._owner, self._services, self.work, self._history, 0, self._seat, wishes=self._wishes)
+        try:
+            await maintain(run, wish)
+        finally:
+            self.work = None
+            self.phase.on("done")
+        self._owner.rested()
+        self.poke()  # what woke the session meanwhile
 
     async def _again(self) -> None:
         """What kept a turn from opening may have passed; if not, it costs one try a minute."""
@@ -202,6 +239,7 @@ class Driver:
             self._owner, self._services, work, self._history, opened.turn, self._seat, claimed=opened.claimed,
             notices=(opened.notice,) if opened.notice else (), retry=opened.retry, resumed=opened.resumed,
             step=turn.step if opened.resumed else 0, capped=opened.resumed and turn.capped,
+            wishes=self._wishes,
         )  # fmt: skip
 
     def _limit_time(self, work: Work) -> None:
@@ -225,14 +263,15 @@ class Driver:
                 try:
                     await services.days.known(services.config())
                     return await self._owner.record(
-                        lambda s: opening.open_turn(s, self._stops, hooked=services.hooked)
+                        lambda s: opening.open_turn(s, self.stops, hooked=services.hooked)
                     )
                 except NoSpace:
                     await self._room()
                     if not self._may_open(self._owner.state.goes_on):
                         return None
 
-    def _stops(self, state: State) -> budget.Stop | None:
+    def stops(self, state: State) -> budget.Stop | None:
+        """The budget that keeps a turn from running now."""
         services, config = self._services, self._services.config()
         now = budget.Now(today=services.days.counted(config, services.now()))
         return budget.stops(state, config, now)

@@ -1,7 +1,7 @@
 """What a session's driver does: a table of phases, and the scope of the activity that runs.
 
     idle ──wake──▶ running ──abort──▶ aborting ──done──▶ idle
-      └─maintain─▶ maintenance ──abort──▶ aborting
+      └─maintain─▶ maintenance ──abort──▶ leaving ──done──▶ idle
 
 Rules:
 
@@ -13,7 +13,8 @@ Rules:
 - ``wake`` outside of idle changes no phase: the live driver looks by itself, and whoever goes
   idle asks again in the same step. That is the whole latch.
 - An abort while idle finds nothing to stop, and arms nothing.
-- Publicly, ``aborting`` is ``running``: it is what the activity does last.
+- Maintenance touches no turn, and aborting it none either. What was to run meanwhile runs when it is done.
+- Publicly, ``aborting`` is ``running`` and ``leaving`` ``maintenance``: what the activity does last.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from dshd.session.shown.views import Activity
 PHASES: Final[dict[str, dict[str, str]]] = {
     "idle": {"wake": "running", "maintain": "maintenance", "abort": "idle", "close": "closed"},
     "running": {"wake": "running", "next": "running", "abort": "aborting", "done": "idle"},
-    "maintenance": {"wake": "maintenance", "abort": "aborting", "done": "idle"},
+    "maintenance": {"wake": "maintenance", "abort": "leaving", "done": "idle"},
+    "leaving": {"wake": "leaving", "abort": "leaving", "done": "idle"},
     "aborting": {"wake": "aborting", "abort": "aborting", "next": "running", "done": "idle"},
     "closed": {},
 }
-PUBLIC: Final = {"aborting": "running", "closed": "idle"}
+PUBLIC: Final = {"aborting": "running", "leaving": "maintenance", "closed": "idle"}
 
 
 class IllegalPhase(RuntimeError):
@@ -63,8 +65,8 @@ class Phase:
 
 @attrs.define(eq=False)
 class Work:
-    """The activity of one turn. ``cause``: why it was cancelled; ``doing``: one short line;
-    ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
+    """The activity of one turn (0: of maintenance). ``cause``: why it was cancelled; ``doing``: one short
+    line; ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
     that is known; ``asked`` and ``clears``: see `remember`; ``most``: s that it may work for."""
 
     turn: int

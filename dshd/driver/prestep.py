@@ -11,31 +11,28 @@ opens the step in the very batch that ends the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
-import trio
 
-from dshd.driver import calling, gates
-from dshd.driver.port import ROOM_POLL_S
+from dshd.driver import calling, compacting, gates
 from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver.room import when_room
 from dshd.driver.run import Run
 from dshd.driver.waterfall import Verdict, run_chain
-from dshd.errors import NoSpace
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import compactions
 from dshd.session.fold.events import Message, splice, text_block
 from dshd.session.fold.state import State
-from dshd.session.shown.views import WAITS_FOR_ROOM
 
 Json = Mapping[str, Any]
-T = TypeVar("T")
 
 
 async def enter(run: Run) -> Prepared | None:
@@ -45,6 +42,7 @@ async def enter(run: Run) -> Prepared | None:
     Durability: when it returns a request, all that describes it is on disk.
     """
     await look_around(run)
+    await compacting.before_step(run)
     proposal = PreStep(run.state.id, run.turn, run.step + 1, tuple(m.to_json() for m in run.claimed))
     verdict = await run_chain(gates.of(run, "pre_step", step=run.step + 1), proposal)
     if not _opens(run, verdict):
@@ -58,32 +56,32 @@ async def enter(run: Run) -> Prepared | None:
         run.blocked = True
         return None
     await calling.propose(run, run.step + 1)
-    return await _when_room(run, lambda s: _open_step(s, run, verdict))
+    return await when_room(run, lambda s: _open_step(s, run, verdict))
 
 
 async def look_around(run: Run) -> None:
     """What a prompt needs of the world, once a turn."""
     if run.system is None:
-        run.system = await _system_prompt(run)
+        run.system = await system_prompt(run)
         run.git = await run.services.outside.git(Path(_dir(run.state)))
 
 
 def straight_on(s: Scratch, run: Run, claimed: Sequence[Message]) -> Prepared | None:
     """Open the step that follows, with what it claimed; None if it has to pass the gates by itself."""
-    if gates.stand_before_a_step(run) or run.work.stop_at_boundary:
+    if gates.stand_before_a_step(run) or run.work.stop_at_boundary or compacting.due(s, run, claimed):
         return None
     return _open_step(s, run, Verdict(tuple(m.to_json() for m in claimed)))
 
 
-async def _when_room(run: Run, decide: Callable[[Scratch], T]) -> T:
-    """Record it; on a full disk as soon as there is room. Nothing of the step has begun at the gate, so
-    that waiting loses no work, and ending the turn would park what a person left to run unattended."""
-    while True:
-        try:
-            return await run.owner.record(decide)
-        except NoSpace:
-            run.says(WAITS_FOR_ROOM.doing, waits=WAITS_FOR_ROOM.waits)
-            await trio.sleep(ROOM_POLL_S)
+def once_more(s: Scratch, run: Run) -> Prepared | None:
+    """The open step's request again, of a surface that is smaller now; None if the turn is aborted."""
+    turn = s.state.turn
+    if turn is None or turn.abort is not None:
+        return None
+    prepared = request(s, run)
+    if prepared.problem is None:
+        emit_request(s, prepared, run.turn, run.step, turn.attempt + 1)
+    return prepared
 
 
 def _opens(run: Run, verdict: Verdict) -> bool:
@@ -100,7 +98,7 @@ def _opens(run: Run, verdict: Verdict) -> bool:
 # --- gates ---------------------------------------------------------------------------------------
 
 
-async def _system_prompt(run: Run) -> SystemPrompt:
+async def system_prompt(run: Run) -> SystemPrompt:
     """Once a turn, so that the static part is byte-identical from call to call."""
     dir = Path(str(run.state.settings.get("dir") or "/"))
     found = await run.services.outside.instructions(dir)
@@ -175,7 +173,8 @@ def request(s: Scratch, run: Run) -> Prepared:
     place = run.attachments(s.state)
     messages, tokens = run.history.ahead(run.state.surface, s.state.surface, place)
     call, system, specs, memo = calling.call(run), calling.system(run), calling.specs(run), run.history.memo
-    return prepare(call, system, messages, specs, said=tokens, memo=memo, place=place)
+    correction = compactions.correction(s.state, call.context())
+    return prepare(call, system, messages, specs, said=tokens, memo=memo, place=place, correction=correction)
 
 
 def _with_id(s: Scratch, message: Json) -> dict[str, Any]:

@@ -8,7 +8,7 @@ hash of the bytes. The first two are written only when they differ from the last
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,12 +18,14 @@ from dshd.model.errors import ModelError
 from dshd.model.request import Memo, ModelRequest, ToolSpec
 from dshd.prompt import tokens
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold.compactions import Correction
 
 
 @attrs.frozen
 class Prepared:
     """A request ready to go. ``problem``: why it must not be sent, if so (then ``body`` is empty);
-    ``place``: the directory of the attachments that it speaks of."""
+    ``place``: the directory of the attachments that it speaks of; ``tokens``: how large it is, about,
+    uncorrected."""
 
     call: PreparedCall
     request: ModelRequest
@@ -31,6 +33,7 @@ class Prepared:
     body: bytes
     problem: ModelError | None = None
     place: str | None = None
+    tokens: int | None = None
 
     @property
     def sha256(self) -> str:
@@ -46,10 +49,12 @@ def prepare(
     said: int | None = None,
     memo: Memo | None = None,
     place: str | None = None,
+    correction: Correction | None = None,
 ) -> Prepared:
     """Encode one request; a full window or an impossible request becomes its ``problem``.
 
-    ``said``: the tokens of ``messages``, if they are known. ``memo``: the history's.
+    ``said``: the tokens of ``messages``, if they are known. ``memo``: the history's. ``correction``: of
+    estimates, for this call's model.
     """
     memo = memo or Memo()
     request = ModelRequest(system, tuple(messages), tools, call.max_tokens, memo=memo)
@@ -59,16 +64,21 @@ def prepare(
         "settings": {"max_tokens": call.max_tokens},
     }
     around = memo.once("around", (system, tools), lambda: tokens.estimate_request(system, (), tools))
-    counted = None if said is None else around + said
+    said = sum(map(tokens.estimate_message, messages)) if said is None else said
+    counted = around + said
     try:
-        tokens.fits(system, messages, tools, call.window, call.max_tokens, counted=counted)
-        return Prepared(call, request, header, call.adapter.encode(call, request), place=place)
+        tokens.fits(system, messages, tools, call.window, call.max_tokens, correction, counted)
+        body = call.adapter.encode(call, request)
+        return Prepared(call, request, header, body, place=place, tokens=counted)
     except ModelError as error:
-        return Prepared(call, request, header, b"", error, place)
+        return Prepared(call, request, header, b"", error, place, counted)
 
 
-def emit_request(s: Scratch, prepared: Prepared, turn: int, step: int, attempt: int) -> None:
-    """The request's events, before the model is called."""
+def emit_request(
+    s: Scratch, prepared: Prepared, turn: int, step: int, attempt: int, more: Mapping[str, Any] | None = None
+) -> None:
+    """The request's events, before the model is called. ``turn`` 0: it is part of none. ``more``: of one
+    that asks for a summary, what it was made of besides the surface."""
     if s.state.request_header != prepared.header:
         s.emit("request/header", prepared.header)
     context = prepared.call.context()
@@ -79,12 +89,14 @@ def emit_request(s: Scratch, prepared: Prepared, turn: int, step: int, attempt: 
     s.emit(
         "request/sent",
         {
-            "turn": turn,
-            "step": step,
+            "turn": turn or None,
+            "step": step or None,
             "attempt": attempt,
             "sha256": prepared.sha256,
             "bytes": len(prepared.body),
             "encoder": prepared.call.adapter.encoder,
             "profile": prepared.call.profile.name,
+            "tokens": prepared.tokens,
+            **(more or {}),
         },
     )

@@ -12,6 +12,7 @@ from dshd.driver.history import History
 from dshd.driver.phases import Work
 from dshd.driver.places import Seat
 from dshd.driver.port import Owner, Services
+from dshd.driver.wishes import Wishes
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
 from dshd.model.errors import ModelError
@@ -39,7 +40,8 @@ class Run:
     of calls; ``said``: of it what gates said of a call, by call id. ``wanted``: what plugins made of
     the step's request, if they changed it, and ``repairs``: how often after it had failed. ``halted``: why a
     gate wants the turn to end after this step; ``stoppings``: how often it went on because somebody wanted
-    it to.
+    it to. ``turn`` 0: no turn, but maintenance. ``compact_from``: tokens; below that, another compaction is
+    not worth trying.
     """
 
     owner: Owner
@@ -69,6 +71,8 @@ class Run:
     stoppings: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
     owed: Mapping[str, Any] = attrs.field(factory=dict)
+    compact_from: int = 0
+    wishes: Wishes = attrs.field(factory=Wishes)
 
     @property
     def state(self) -> State:

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from dshd.driver import asking, gates, prestep, step, waterfall
+from dshd.driver import gates, overflow, prestep, step, waterfall
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
@@ -60,13 +60,13 @@ async def _answered(run: Run, prepared: Prepared | None) -> Groups | None:
         return None
     run.step += 1
     run.notices, run.begins_with = (), ()
-    return await step.keep(run, await asking.ask(run, prepared))
+    return await step.keep(run, await overflow.ask(run, prepared))
 
 
 async def _resume(run: Run) -> Groups:
     """Go on with a step that waits since before this run."""
     await prestep.look_around(run)
-    return await step.keep(run, await asking.ask(run, None))
+    return await step.keep(run, await overflow.ask(run, None))
 
 
 def _refused(run: Run) -> Ending:

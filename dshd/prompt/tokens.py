@@ -2,7 +2,8 @@
 
 No tokenizer is shipped: models differ, and a table of megabytes would only be wrong more exactly. Four
 bytes of UTF-8 are one token; that is within a fifth for English and code and errs upwards for most other
-scripts. The `Correction` brings reported usage in: providers say what the last request really was.
+scripts. A `Correction` brings reported usage in (`session.compactions`): providers say what the last request
+really was.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from dshd.model.errors import ModelError
+from dshd.session.fold.compactions import Correction
 
 BYTES_PER_TOKEN = 4
 BLOCK_TOKENS = 4  # what the wire adds around each block and message
@@ -45,22 +45,6 @@ def estimate_tools(tools: Iterable[Any]) -> int:
     """Tokens of the tools (`ToolSpec`: name, description, schema)."""
     texts = (f"{tool.name}{tool.description}{json.dumps(tool.schema, ensure_ascii=False)}" for tool in tools)
     return sum(BLOCK_TOKENS + estimate(text) for text in texts)
-
-
-@attrs.frozen(slots=True)
-class Correction:
-    """What estimates are multiplied with, learned from reported usage; kept between a half and double."""
-
-    factor: float = 1.0
-
-    def learn(self, estimated: int, reported: int) -> Correction:
-        """The correction after a request of ``estimated`` tokens was reported as ``reported``."""
-        if estimated <= 0 or reported <= 0:
-            return self
-        return Correction(min(2.0, max(0.5, reported / estimated)))
-
-    def apply(self, tokens: int) -> int:
-        return round(tokens * self.factor)
 
 
 def estimate_request(system: str, messages: Sequence[Mapping[str, Any]], tools: Iterable[Any] = ()) -> int:

@@ -65,7 +65,7 @@ HOLDS: Final = {  # {module: the names in it}
         SchedulePauseParams ScheduleResumeParams ScheduleRunParams
     """,
     "sending": "SendParams InterruptParams",
-    "turns": "AbortParams WakeParams RetryParams WaitParams",
+    "turns": "AbortParams WakeParams RetryParams CompactParams WaitParams",
     "queue": """
         QueueLsParams QueueShowParams QueueEditParams QueueFirstParams QueueLastParams
         QueuePromoteParams QueueDemoteParams QueueRmParams QueueClearParams QueueUndoParams

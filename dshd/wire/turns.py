@@ -30,6 +30,10 @@ class RetryParams(InSession, method="session.retry"):
     tied: bool = False
 
 
+class CompactParams(InSession, method="session.compact"):
+    """Compact the conversation; answered when that is done."""
+
+
 class WaitParams(InSession, method="session.wait"):
     """Wait for the end of these messages, or (none) for idle. ``stay``: also where only a person helps.
     ``asked``: approvals that the client knows of; another one ends the waiting, ``stay`` or not."""

@@ -349,3 +349,20 @@ def test_a_log_whose_reading_breaks_off_is_no_whole_log(
     fake.answers["log.read"] = answer
     ran = dshctl("log", "--json", "--timeout", "0.5")
     assert (ran.code, ran.last["exit"]) == (code, code)
+
+
+def test_what_stands_for_others_was_said_by_nobody_and_a_compaction_is_one_line() -> None:
+    done: Json = {"compaction": 1, "reason": "done", "before": 118_000}
+    log = Log().add("turn/start", turn=12).add("compaction/end", turn=12, **done).add("step/start", step=1)
+    log.said("inject", "a summary")
+    log.events[-1]["surface"] = {"replace": [1, 2]}
+    log.said("followup", "go").add("step/end")
+    log.add("compaction/end", turn=12, **{**done, "reason": "failed", "error": {"message": "it was empty"}})
+    log.add("turn/end", turn=12, reason="completed").add("compaction/end", turn=None, **done)
+    for event in log.events:
+        event["data"]["after"] = 9_000
+    heading, *lines = log.lines()
+    assert heading.startswith("-- turn 12")
+    assert lines[:3] == ["go", "", "  (compacted: 118 k -> 9 k tokens)"]
+    assert lines[3] == "  (not compacted: it was empty)"
+    assert lines[6].startswith("-- compacted: 118 k -> 9 k tokens ---")

@@ -65,6 +65,11 @@ RETRYING: Json = {
     "retry_of": 12, "outcome": "error", "turn": 13, "attempts": [12], "seq": 431, "reopened": False,
     "parked": {"by": "error", "what": "no", "at": 0, "count": 0}, "warning": None,
 }  # fmt: skip
+COMPACTED: Json = {
+    "type": "compacted", "exit": 0, "session": "s4h8w2c1", "name": "api", "outcome": "done", "compaction": 1,
+    "turn": None, "before": 118_000, "after": 9_000, "window": 131_072, "hidden": 212, "pruned": 3,
+    "error": None,
+}  # fmt: skip
 MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
     "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
@@ -131,7 +136,7 @@ ANSWERS: Json = {
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT,
                        "duplicate": False, "result": None},
-    "session.retry": RETRYING,
+    "session.retry": RETRYING, "session.compact": COMPACTED,
     "session.wait": {"type": "waited", "results": [RESULT]},
     "session.list": {
         "type": "sessions", "sessions": [SESSION], "current": "s4h8w2c1", "more": 0, "closed": 2,
@@ -158,7 +163,7 @@ EVERY = [
     ("show", ["session"]), ("set net=on", ["session"]), ("rename api", ["session"]), ("close", ["session"]),
     ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("fork", ["forked"]),
     ("export -o /dev/null api", ["exported"]), ("import -", ["imported"]),
-    ("abort", ["aborted"]), ("wake", ["woken"]),
+    ("abort", ["aborted"]), ("wake", ["woken"]), ("compact", ["compacted"]),
     ("retry", ["retrying"]), ("retry s4h8w2c1.17 --wait", ["retrying", "result"]),
     ("followup --key k --retry x", ["receipt"]), ("wake s4h8w2c1.17", ["woken"]),
     ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),

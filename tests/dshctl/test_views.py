@@ -340,8 +340,12 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
     assert dshctl("abort").out.splitlines()[0] == (
         "api: stopped turn 12 after 41 min, but process 4711 of it could not be ended and is alive."
     )
-    fake.answers["session.abort"] = {**aborted, "turn": None, "parked": None}
+    fake.answers["session.abort"] = {**aborted, "turn": None, "parked": None, "doing": None}
     assert dshctl("abort") == (0, "api: nothing is running.\n", "")
+    compacting = {"turn": None, "parked": None, "doing": "compacting (118,000 tokens)"}
+    fake.answers["session.abort"] = {**aborted, **compacting}
+    stopped = "api: stopped (compacting (118,000 tokens)); the conversation is as it was.\n"
+    assert dshctl("abort") == (0, stopped, "")
     dshctl("abort", "--clear", "--turn", "3", "--reason", "no", "api")
     assert fake.params("session.abort")[-1]["disposition"] == "clear"
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dshd.model.errors import ModelError
 from dshd.model.request import ToolSpec
-from dshd.prompt.tokens import Correction, estimate, estimate_message, estimate_request, estimate_tools, fits
+from dshd.prompt.tokens import estimate, estimate_message, estimate_request, estimate_tools, fits
+from dshd.session.fold.compactions import Correction
 
 
 def user(text: str) -> dict[str, Any]:
@@ -67,8 +68,10 @@ def test_a_large_answer_limit_does_not_fill_a_small_window_by_itself() -> None:
 
 def test_estimates_are_corrected_by_reported_usage_within_bounds() -> None:
     assert Correction().learn(1000, 1300).apply(1000) == 1300
-    assert Correction().learn(1000, 100).factor == 0.5
-    assert Correction().learn(1000, 9000).factor == 2.0
+    assert Correction().learn(1000, 300).factor == 0.5
+    assert Correction().learn(1000, 3000).factor == 2.0
+    assert Correction(1.2).learn(1000, 10).factor == 1.2, "a server that doesn't count"
+    assert Correction(1.2).learn(1000, 9000).factor == 1.2
     assert Correction(1.2).learn(0, 10).factor == 1.2
     with pytest.raises(ModelError):
         fits("", [user("x" * 20_000)], [], 8192, 0, Correction(2.0))

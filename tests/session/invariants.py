@@ -34,6 +34,7 @@ def check_log(events: Sequence[Event], *, quiet: bool = False) -> None:
     _check_claims(events)
     _check_batches(events)
     _check_write_before_effect(events)
+    _check_compactions(events, quiet)
 
 
 def _check_seqs(events: Sequence[Event]) -> None:
@@ -115,6 +116,8 @@ def _check_write_before_effect(events: Sequence[Event]) -> None:
     """G4, as far as the log tells: an answer follows a request, a result its call or its asking."""
     sent, asked, answered = 0, set(), set()
     for e in events:
+        if e.surface not in (None, "append"):
+            continue  # it stands for others
         if e.type == "request/sent":
             sent += 1
         elif e.type == "assistant/message":
@@ -128,6 +131,31 @@ def _check_write_before_effect(events: Sequence[Event]) -> None:
             answered.add(e.data["call"])
         elif e.type == "step/start":
             assert asked == answered, "a step began while a call had no result"
+
+
+def _check_compactions(events: Sequence[Event], quiet: bool) -> None:
+    """Each compaction ends once, none inside another, and none outlives its turn; outside of one nothing
+    stands for others, and what does names all that it hides."""
+    open_one: Event | None = None
+    surface: list[int] = []
+    for e in events:
+        if e.type == "compaction/start":
+            assert open_one is None
+            open_one = e
+        elif e.type == "compaction/end":
+            assert open_one is not None
+            assert open_one.data["compaction"] == e.data["compaction"]
+            open_one = None
+        elif e.type in ("turn/start", "turn/end", "step/end"):
+            assert open_one is None, f"a compaction is open at {e.type}"
+        if isinstance(e.surface, dict):
+            assert open_one is not None
+            first, last = (surface.index(seq) for seq in e.surface["replace"])
+            assert surface[first : last + 1] == list(e.sources or ())
+            surface[first : last + 1] = [e.seq]
+        elif e.surface is not None:
+            surface.append(e.seq)
+    assert not (quiet and open_one), "a compaction never ended"
 
 
 def check_memory(session: Session, events: Sequence[Event]) -> None:

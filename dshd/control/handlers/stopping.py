@@ -1,4 +1,4 @@
-"""Stopping what runs, and going on: abort, wake and retry."""
+"""Stopping what runs, making room, and going on: abort, compact, wake and retry."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ async def retry(call: Call) -> Json:
     if params.tied:
         call.link.tie(session.id, done["message"])
     return done
+
+
+async def compact(call: Call) -> Json:
+    async with call.link.in_order:
+        session = await call.session()
+    return await session.compact(call.peer)
 
 
 async def wake(call: Call) -> Json:

@@ -1,9 +1,9 @@
 """How a turn ends, whatever happened: one function for the driver and for recovery.
 
-Everything that is owed is read from the state: text that streamed becomes an interrupted
-`assistant/message`, every call without a result gets one, the open step ends, what was claimed
-and never entered goes back, and `turn/end` comes last. The driver calls it outside its cancel
-scope; recovery calls it with what the log says.
+Everything that is owed is read from the state: a compaction that is open ends, with the surface as it
+stands; text that streamed becomes an interrupted `assistant/message`, every call without a result gets one,
+the open step ends, what was claimed and never entered goes back, and `turn/end` comes last. The driver calls
+it outside its cancel scope; recovery calls it with what the log says.
 
 What a call without a result is told:
 
@@ -70,6 +70,9 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     turn = s.state.turn
     if turn is None:
         return
+    if s.state.compaction is not None:
+        close_compaction(s, ending.reason, recovery=ending.recovery, cause=ending.cause, usage=ending.usage)
+        ending = attrs.evolve(ending, usage={})
     _keep_partial(s, turn, ending)
     _withdraw(s, turn, ending)
     _close_calls(s, ending)
@@ -80,6 +83,21 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     if ending.hooked:
         s.emit("hook/due", {"event": "turn_end", "turn": turn.number})
     s.emit("turn/end", _turn_end(s, turn, ending))
+
+
+def close_compaction(
+    s: Scratch, reason: str, *, recovery: bool = False, cause: str | None = None,
+    usage: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """End the open compaction, if there is one, without a summary: `aborted`, `interrupted` or `failed`.
+    ``usage``: of its attempts."""
+    compaction = s.state.compaction
+    if compaction is None:
+        return
+    word = reason if reason in ("aborted", "interrupted") else "failed"
+    more = {"cause": cause, "error": error, "recovery": recovery or None, "usage": dict(usage or {}) or None}
+    data = {"compaction": compaction.number, "turn": compaction.turn, "reason": word}
+    s.emit("compaction/end", {**data, **{name: value for name, value in more.items() if value is not None}})
 
 
 def _step_end(turn: OpenTurn, ending: Ending) -> dict[str, Any]:
@@ -245,7 +263,9 @@ def recover(
     else `interrupted`; with ``waits``, not a turn that only waits. ``heard``: Unix ms of the last that was
     written before it; what came after is not the turn's time."""
     turn = s.state.turn
-    if turn is None or (waits and turn.only_waits):
+    if turn is None:
+        return close_compaction(s, "interrupted", recovery=True, cause=cause)
+    if waits and turn.only_waits:
         return
     abort = turn.abort
     ending = Ending(

@@ -18,12 +18,17 @@ from dshd.session.fold.values import evolve
 
 def spend(state: State, turn: OpenTurn, event: Event) -> OpenTurn:
     """The turn with the usage that an event reports: of an answer, or of attempts that gave none."""
-    usage = event.data.get("usage")
-    if not usage:
-        return turn
-    state.spent = spending.add(state.spent, usage)
-    state.lately = spending.noted(state.lately, event.time, usage)
-    return evolve(turn, usage=spending.add(turn.usage, usage))
+    usage = count(state, event)
+    return evolve(turn, usage=spending.add(turn.usage, usage)) if usage else turn
+
+
+def count(state: State, event: Event) -> Mapping[str, Any]:
+    """Add the usage that an event reports to the session's and the day's; what it reports."""
+    usage: Mapping[str, Any] = event.data.get("usage") or {}
+    if usage:
+        state.spent = spending.add(state.spent, usage)
+        state.lately = spending.noted(state.lately, event.time, usage)
+    return usage
 
 
 def raised(state: State, event: Event, add: Mapping[str, float]) -> None:

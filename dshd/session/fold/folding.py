@@ -17,7 +17,16 @@ from typing import Final
 from dshd.log.codec import Event
 from dshd.session.fold import gap as gaps
 from dshd.session.fold import surface
-from dshd.session.fold.applied import approvals, hooks, messages, schedules, sessions, steps, turns
+from dshd.session.fold.applied import (
+    approvals,
+    compactions,
+    hooks,
+    messages,
+    schedules,
+    sessions,
+    steps,
+    turns,
+)
 from dshd.session.fold.applied.shared import Appliers
 from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
@@ -28,6 +37,7 @@ APPLIERS: Final[Appliers] = {
     **messages.TABLE,
     **turns.TABLE,
     **steps.TABLE,
+    **compactions.TABLE,
     **schedules.TABLE,
     **hooks.TABLE,
     **approvals.TABLE,
@@ -58,8 +68,10 @@ def apply(state: State, event: Event) -> None:
 
 
 def _apply(state: State, event: Event) -> None:
-    handler = APPLIERS.get(event.type)
+    stands_for_others = event.surface is not None and event.surface != "append"
+    handler = compactions.replaced if stands_for_others else APPLIERS.get(event.type)
     if handler is not None:
         handler(state, event)
     if event.surface is not None:
-        surface.place(state.surface, Entry(event.seq, event.type, event.data), event.surface)
+        sources = event.sources if state.gap else None
+        surface.place(state.surface, Entry(event.seq, event.type, event.data), event.surface, sources)

@@ -66,6 +66,9 @@ def doubted(state: State) -> tuple[str, ...]:
 
 def fit(state: State, event: Event) -> Iterator[Event]:
     """``event`` as far as it fits, after what must have come before it."""
+    if event.surface is not None and event.surface != "append":
+        yield event  # what stands for others hides those of them that are there
+        return
     number = _turn_of(event)
     if number is not None:
         yield from _bring_turn(state, event, number)

@@ -14,6 +14,7 @@ import attrs
 
 from dshd.session.fold import attachments, inbox, schedules, undo
 from dshd.session.fold.approvals import Allowed, Approval
+from dshd.session.fold.compactions import Compaction
 from dshd.session.fold.events import Message
 from dshd.session.fold.inbox import Queues
 from dshd.session.fold.layer import Rows, Table
@@ -57,7 +58,10 @@ class State:
     ``begun``: a step was opened since it was made. ``ends``: {turn: tries} of ended turns that hooks are to
     be told of. ``schedules``: `{id: ...}`, and ``numbers``: whose each id is, in the one log that notes that
     (see `schedules`). ``approvals``: those of the open step, and the newest that were answered, by id;
-    ``allowed``: what was allowed for the session."""
+    ``allowed``: what was allowed for the session. ``snapshot``: the runtime context that the model saw last,
+    and ``snapshot_seq`` of it. ``compaction``: the one that is open; ``compactions``: the number of the
+    newest. ``context``: tokens of the conversation as it was sent last, with its answer, or as a compaction
+    left it; ``asked``: of the request that runs, uncorrected; ``factors``: see `compactions`."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -79,6 +83,12 @@ class State:
     request_header: Mapping[str, Any] | None = None
     request_context: Mapping[str, Any] | None = None
     snapshot: str | None = None
+    snapshot_seq: int = -1
+    compaction: Compaction | None = None
+    compactions: int = 0
+    context: int | None = None
+    asked: int | None = None
+    factors: Mapping[str, float] = attrs.field(factory=dict)
     title: str = ""
     gap: bool = False
     repaired: bool = False
@@ -159,15 +169,17 @@ class State:
 
     @property
     def owes(self) -> bool:
-        """Whether an opening has something to write, whatever is asked: a turn to close, or the
-        messages from before a repair to hold. A turn that only waits is owed nothing."""
-        return (self.turn is not None and not self.turn.only_waits) or self.repaired
+        """Whether an opening has something to write, whatever is asked: a turn or a compaction to close, or
+        the messages from before a repair to hold. A turn that only waits is owed nothing."""
+        closes = self.turn is not None and not self.turn.only_waits
+        return closes or self.compaction is not None or self.repaired
 
     @property
     def active(self) -> bool:
         """Whether the daemon must open this session by itself at its next start."""
         waits = self.queues["held"] or self.timed or self.scheduled
-        return self.turn is not None or self.runnable or bool(waits or self.ends)
+        works = self.turn is not None or self.compaction is not None
+        return works or self.runnable or bool(waits or self.ends)
 
     @property
     def scheduled(self) -> bool:

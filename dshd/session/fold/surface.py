@@ -26,13 +26,22 @@ class IllegalReplace(ValueError):
     """The range to replace isn't on the surface."""
 
 
-def place(rows: Rows[Entry], entry: Entry, surface: Any) -> None:
-    """Put ``entry`` where its ``surface`` member says."""
+def place(rows: Rows[Entry], entry: Entry, surface: Any, sources: Iterable[int] | None = None) -> None:
+    """Put ``entry`` where its ``surface`` member says. ``sources``: behind a gap, where an end of the range
+    may be lost, the seqs that it hides: it stands where the first of those stood that are there."""
     if surface == "append":
         rows.append(entry)
+    elif surface is not None and sources is not None:
+        rows.replace_all(_instead(rows, entry, frozenset(sources)))
     elif surface is not None:
         first, last = surface["replace"]
         rows.replace_all(replaced(rows, entry, first, last))
+
+
+def _instead(rows: Iterable[Entry], entry: Entry, hidden: frozenset[int]) -> list[Entry]:
+    items = list(rows)
+    at = next((i for i, e in enumerate(items) if e.seq in hidden), 0)
+    return [*items[:at], entry, *(e for e in items[at:] if e.seq not in hidden)]
 
 
 def replaced(rows: Iterable[Entry], entry: Entry, first: int, last: int) -> list[Entry]:

@@ -9,6 +9,7 @@ the sentence that names the way out.
 | prepare, send, offer, interrupt   | `saying`         | `sending`               |
 | abort, wake, retry                | `stopping`       | `lifecycle`, `retrying` |
 | wait                              | `waiting`        |                         |
+| compact                           | `maintaining`    | `driver.compacting`     |
 | the queue commands                | `queue_commands` | `queueing`, `undoing`   |
 | looks, settings, close and reopen | here             | `views`, `lifecycle`    |
 """
@@ -25,7 +26,7 @@ from dshd.session.deciding.budget import Now
 from dshd.session.fold.attachments import Content
 from dshd.session.fold.events import Queue
 from dshd.session.fold.who import Peer
-from dshd.session.owner import queue_commands, saying, stopping, waiting
+from dshd.session.owner import maintaining, queue_commands, saying, stopping, waiting
 from dshd.session.owner.live import Live
 from dshd.session.shown import views, why
 
@@ -85,6 +86,11 @@ class Session(Live):
         Durability: that it was asked for is on disk; a crash before the turn begins loses nothing.
         """
         return await stopping.retry(self, p, peer)
+
+    async def compact(self, peer: Peer) -> Json:
+        """Compact the conversation, now or at the next step boundary; what became of it. See
+        `maintaining`."""
+        return await maintaining.compact(self, peer)
 
     # --- waiting
 

@@ -36,11 +36,15 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     proposal = ledger.post(lambda s: decide(s, p.turn, asked))
     if running is not None:
         session.driver.abort(running.number, asked, clears)
+    maintained = session.driver.maintains and p.turn is None
+    if maintained:
+        session.driver.cancel("user")
     with trio.move_on_after(DEADLINE_S):
         await proposal.done.wait()
         answer = _what_was_stopped(proposal, running, clears)
         await _ended(session, answer["turn"])
-        return _aborted(session, answer, doing)
+        await _left(session, maintained)
+        return _aborted(session, answer, doing, maintained)
     late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
     raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
 
@@ -77,7 +81,15 @@ async def _ended(session: Live, turn: int | None) -> None:
             return
 
 
-def _aborted(session: Live, answer: Json, doing: str | None) -> Json:
+async def _left(session: Live, maintained: bool) -> None:
+    """Until the maintenance that was aborted is over."""
+    ledger = session.writable()
+    while maintained and session.driver.maintains and session.broken is None:
+        await ledger.changed.wait()
+
+
+def _aborted(session: Live, answer: Json, doing: str | None, maintained: bool) -> Json:
+    """``doing``: what was stopped, a turn's work or maintenance."""
     state = session.state
     ended = state.turns.get(answer["turn"]) if answer["turn"] is not None else None
     return {
@@ -86,7 +98,7 @@ def _aborted(session: Live, answer: Json, doing: str | None) -> Json:
         "session": session.id,
         "name": state.name,
         "turn": answer["turn"],
-        "doing": doing if answer["turn"] is not None else None,
+        "doing": doing if answer["turn"] is not None or maintained else None,
         "outcome": ended.reason if ended else None,
         "started_at": ended.started_at if ended else None,
         "ended_at": ended.ended_at if ended else None,

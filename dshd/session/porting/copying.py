@@ -199,7 +199,8 @@ class Fork:
         if event.type not in _COPIED:
             return
         if event.surface is not None:
-            surface.place(self._surface_there, Entry(event.seq, event.type, {}), event.surface)
+            sources = event.sources if self._gap else None
+            surface.place(self._surface_there, Entry(event.seq, event.type, {}), event.surface, sources)
         fitting = gaps.fit(self.state, event) if self._gap else iter((event,))
         for one in fitting:
             if one.type in _COPIED and (ours := self._ours(one)) is not None:

@@ -4,6 +4,8 @@ At each `request/sent` the fold of the log up to that line has all that the requ
 surface, the `request/header` and the `request/context` in force. From these the same code that drives a
 turn derives the history and encodes it; the bytes must have the length and the SHA-256 that were logged.
 
+- One that asked for a summary (`driver.compacting`) was made of the first messages of the surface, and of
+  an instruction that stands with it.
 - Bytes of another encoder (an older version's, or an adapter that is no more) can't be made again.
 - A gap may have held a part of what was sent. So what was sent between a gap and its repair can't be
   compared either; what was sent after the repair was made from the repaired log, and can.
@@ -27,6 +29,7 @@ from dshd.log.codec import Event
 from dshd.log.disk import Disk
 from dshd.model.errors import ModelError
 from dshd.model.request import ModelRequest, ToolSpec
+from dshd.prompt.compaction import asking
 from dshd.session.disk.opening import Folder
 from dshd.session.fold.events import KNOWN_TYPES
 from dshd.session.fold.state import State
@@ -122,9 +125,12 @@ class Comparing:
         header, context = state.request_header, state.request_context
         if header is None or context is None:
             raise KeyError("a request without its header or context")
+        messages = self._history.of(state.surface, context.get("attachments"))
+        if sent.get("compaction") is not None:
+            messages = [*messages[: sent["messages"]], asking(sent["instruction"])]
         request = ModelRequest(
             system=header["system"],
-            messages=tuple(self._history.of(state.surface, context.get("attachments"))),
+            messages=tuple(messages),
             tools=tuple(ToolSpec(**tool) for tool in header["tools"]),
             max_tokens=header["settings"]["max_tokens"],
             memo=self._history.memo,

@@ -86,7 +86,7 @@ def receipt(
         "position": position(state, found),
         "seq": found.seq,
         "state": found.state,
-        "phase": "running" if running is not None else "idle",
+        "phase": "running" if running is not None else _between(state),
         "turn": turn if turn is not None else (found.turn or running),
         "waits_for": activity.doing,
         "due_at": m.due,
@@ -105,6 +105,10 @@ def receipt(
         "outcome": found.outcome or (found.state if found.ended else None),
         "ended_at": ended.ended_at if ended else (found.way[-1]["at"] if found.ended else None),
     }
+
+
+def _between(state: State) -> str:
+    return "maintenance" if state.compaction is not None else "idle"
 
 
 def would(state: State | None, word: str, *, receipt: Mapping[str, Any] | None = None,
@@ -226,10 +230,18 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "tokens": spending.tokens(state.spent) or None,
         "budgets": None,
         "schedules": None,
+        "context": _context(state),
         "bytes": size,
         "created_at": (state.header or {}).get("created"),
         "active_at": state.time,
     }
+
+
+def _context(state: State) -> dict[str, Any] | None:
+    """How full the model's window is, as far as was heard."""
+    if state.context is None:
+        return None
+    return {"used": state.context, "window": (state.request_context or {}).get("window")}
 
 
 def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:

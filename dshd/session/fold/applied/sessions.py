@@ -48,6 +48,7 @@ def _forked(state: State, event: Event) -> None:
     state.spent, state.lately, state.raised = {}, {}, {}
     state.parked = state.resume = state.retry = state.adding = None
     state.approvals, state.allowed = {}, ()
+    state.compaction = state.asked = None
 
 
 def _imported(state: State, event: Event) -> None:

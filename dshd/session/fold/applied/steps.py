@@ -6,6 +6,7 @@ from typing import Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import counting
+from dshd.session.fold.applied import compactions
 from dshd.session.fold.applied.shared import Appliers, attached, note_removal, open_turn
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
@@ -70,7 +71,7 @@ def _user_message(state: State, event: Event) -> None:
     )  # fmt: skip
     attached(state, message)
     if message.source.get("via") == "context":
-        state.snapshot = message.text
+        state.snapshot, state.snapshot_seq = message.text, event.seq
     state.turn = evolve(
         turn,
         claimed=tuple(c for c in turn.claimed if c[1].id != message.id),
@@ -86,6 +87,9 @@ def _chunk(state: State, event: Event) -> None:
 
 def _request_sent(state: State, event: Event) -> None:
     """A new attempt: what an earlier one streamed is no part of the answer, and a wait is over."""
+    compactions.sent(state, event)
+    if event.data.get("compaction") is not None:
+        return  # it is none of the step's
     turn = open_turn(state)
     lasted = turn.wait.lasted(event.time) if turn.wait is not None else 0
     attempt = event.data.get("attempt", turn.attempt + 1)
@@ -110,6 +114,7 @@ def _assistant(state: State, event: Event) -> None:
         capped=turn.capped or data.get("finish") == "max-tokens",
     )
     state.turn = counting.spend(state, answered, event)
+    compactions.answered(state, event)
 
 
 def _tool_call(state: State, event: Event) -> None:

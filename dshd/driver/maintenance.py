@@ -1,0 +1,67 @@
+"""What is done to a session between turns: its conversation is compacted because a person asked.
+
+It is an activity of its own, with a scope and a cause of its own; aborting it touches no turn and parks
+nothing. What it leaves open in the log is closed here; after a crash, by recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from dshd.driver import compacting, prestep
+from dshd.driver.run import Run
+from dshd.driver.wishes import Outcome, Wish
+from dshd.errors import DshError, one_line
+from dshd.model.errors import ModelError
+from dshd.session.deciding.closing import close_compaction
+
+log = logging.getLogger(__name__)
+
+
+async def maintain(run: Run, wish: Wish) -> None:
+    """Do what is wished for, and say what became of it, whatever happens.
+
+    Cancellation: the work's scope, by whoever aborts it; from outside only by the end of the daemon.
+    """
+    outcome = Outcome(reason="aborted")
+    try:
+        with run.work.scope:
+            outcome = await _compact(run, wish)
+        if run.work.scope.cancelled_caught:
+            outcome = Outcome(reason="aborted", number=run.state.compactions or None)
+        await _close(run, outcome)
+    except DshError as error:
+        log.warning("session %s: the conversation is not compacted: %s", run.state.id, error)
+        outcome = _failed(error.code, error.message)
+    except Exception as error:
+        log.exception("session %s: compacting the conversation failed", run.state.id)
+        outcome = _failed("UNKNOWN", one_line(error))
+        await _close(run, outcome)
+    finally:
+        run.wishes.settle(wish, outcome)
+
+
+async def _compact(run: Run, wish: Wish) -> Outcome:
+    try:
+        await run.owner.remember()
+        run.prepare_call()
+        run.system = await prestep.system_prompt(run)
+        return await compacting.compact(run, "asked", wish.by)
+    except ModelError as error:
+        return Outcome(reason="failed", error=error.to_json())
+
+
+def _failed(code: str, message: str) -> Outcome:
+    return Outcome(reason="failed", error={"code": code, "message": message})
+
+
+async def _close(run: Run, outcome: Outcome) -> None:
+    """End what is still open. Raises `DshError`: then the next opening does it."""
+    if run.state.compaction is None:
+        return
+    cause = run.work.cause
+    word = "interrupted" if cause in ("shutdown", "fault") else outcome.reason
+    error: Any = outcome.error
+    usage = dict(run.pay())
+    await run.owner.record(lambda s: close_compaction(s, word, cause=cause, usage=usage, error=error))
