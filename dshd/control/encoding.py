@@ -1,6 +1,6 @@
 """Lines of logs as followers get them, and who holds the bytes.
 
-A client that doesn't read may hold what was written to it for `connection.STALL_S`, and there may be
+A client that doesn't read may hold what was written to it for `outbox.STALL_S`, and there may be
 hundreds. What each of them may hold for itself is bounded by `feed.UNSENT`; but a line is never cut, and it
 may be longer than that. So a long line is encoded once, and all who hold it hold the same bytes, however
 late each of them came to it. It is forgotten with the last of them.

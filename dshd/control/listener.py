@@ -32,7 +32,8 @@ import trio
 
 from dshd.control.access import admits, peer_of
 from dshd.control.calls import Room
-from dshd.control.connection import Connection, Socket
+from dshd.control.connection import Connection
+from dshd.control.stream import Socket
 from dshd.errors import AlreadyRunning, Conflict, DshError
 from dshd.log.disk import explain
 from dshd.paths import connect, peer_credentials

@@ -12,8 +12,9 @@ from typing import Any
 import trio
 
 from dshd.control.calls import Room
-from dshd.control.connection import Connection, Socket
+from dshd.control.connection import Connection
 from dshd.control.feed import Hub
+from dshd.control.stream import Socket
 from dshd.log.threads import Threads
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from dshd.control import connection
-from dshd.control.connection import TABLE
+from dshd.control import outbox
+from dshd.control.life import TABLE
 from dshd.wire import MAX_LINE
 from tests.control.rig import Client, Refused, Server
 from tests.session.rig import call, say, until
@@ -268,7 +268,7 @@ async def test_a_client_that_does_not_read_is_not_served_further_and_dropped(
                 await client.send(request(1, "session.list") * 50)
         other = await server.client()
         assert len((await other.call("session.list"))["sessions"]) == 40
-        await trio.sleep(connection.STALL_S * 2)
+        await trio.sleep(outbox.STALL_S * 2)
         with trio.fail_after(100), contextlib.suppress(ConnectionResetError):
             while await client.sock.recv(1 << 20):
                 pass

@@ -10,7 +10,7 @@ import pytest
 import trio.testing
 
 from dshd import wire
-from dshd.control import connection, encoding, feed
+from dshd.control import encoding, feed, outbox
 from dshd.control.connection import Connection
 from dshd.control.encoding import Encoder, Shared, own, pieces
 from dshd.session.owner.session import Session
@@ -36,9 +36,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Connection]]:
 
 def held(one: Connection) -> tuple[int, set[int]]:
     """Bytes of its own, and the long lines that others hold with it."""
-    whole: dict[int, Any] = {id(view.obj): view.obj for view in one._unsent}
+    whole: dict[int, Any] = {id(view.obj): view.obj for view in one.out.unsent}
     ours = sum(len(data) for data in whole.values() if not isinstance(data, Shared))
-    return ours + COST * len(one._unsent), {n for n, data in whole.items() if isinstance(data, Shared)}
+    return ours + COST * len(one.out.unsent), {n for n, data in whole.items() if isinstance(data, Shared)}
 
 
 async def fill(session: Session, *sizes: int) -> None:
@@ -97,4 +97,4 @@ def test_a_line_written_anew_under_its_seq_is_another_line() -> None:
 
 
 def test_small_pieces_that_wait_become_larger_ones() -> None:
-    assert connection.TOGETHER > 20 * COST
+    assert outbox.TOGETHER > 20 * COST

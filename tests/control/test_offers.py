@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from dshd.control.connection import MOST, Connection
+from dshd.control.answering import MOST, Answering
 from dshd.session.disk.ledger import DEADLINE_S
 from dshd.session.fold.attachments import MOST_INLINE
 from tests.control import rig
@@ -39,7 +39,7 @@ async def test_a_plain_send_needs_no_task_and_others_do(monkeypatch: pytest.Monk
     async with Server().serving() as server:
         session = await server.named("api")
         client = await server.client()
-        monkeypatch.setattr(Connection, "_do", no_task)
+        monkeypatch.setattr(Answering, "_do", no_task)
         with trio.fail_after(10):
             for ref in ("api", session.id):
                 receipt = await client.call("session.send", session=ref, text="x", **PLAIN)
