@@ -66,6 +66,8 @@ OTHERS: Final[dict[str, Entry]] = {
     "fork": Entry("fork", "a new session with this one's history"),
     "export": Entry("export", "a session as one file"),
     "import": Entry("import_", "a session out of such a file"),
+    "tools": Entry("tools", "the tools, and what decides about them"),
+    "usage": Entry("usage", "tokens and cost, by day, session, model"),
     "models": Entry("models", "the models that can be used"),
     "key": Entry("key", "keep a provider's key"),
     "config": Entry("config", "check or show the configuration"),

@@ -322,7 +322,7 @@ _READS: Final = frozenset(
     {
         "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
         "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
-        "session.follow_list", "daemon.stop", "daemon.reload", "daemon.doctor",
+        "session.follow_list", "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show",
     }
 )  # fmt: skip
 

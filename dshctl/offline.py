@@ -331,3 +331,16 @@ def examined(cli: Cli) -> list[Json]:
         spool=spool,
     )
     return [check.to_json() for check in checks.examine(facts)]
+
+
+def usage(cli: Cli, params: wire.UsageShowParams) -> Json:
+    """What `usage.show` answers."""
+    from dshd.session.disk.spent import spent
+    from dshd.session.shown.usage import Sums, active, local_day
+
+    found = files(cli)
+    ids = found.ids() if params.session is None else [found.resolve(params.session, params.cwd)]
+    sums = Sums(params.by, local_day)
+    for view in active(map(found.view, ids), params.since):
+        sums.add(view, spent(found.disk, found.store.log_path(view["id"]), params.since))
+    return {"type": "usages", "rows": sums.rows(), "total": sums.total()}

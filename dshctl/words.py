@@ -14,8 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents attach jobs
-    prompt remember rpc schedule tools usage
+    acp agents attach jobs prompt remember rpc
     """.split()  # noqa: SIM905 - a list to be read
 )
 

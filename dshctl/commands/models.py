@@ -10,7 +10,7 @@ from dshctl.output import table
 from dshd import wire
 
 Json = dict[str, Any]
-HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "KEY")
+HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "PRICE", "KEY")
 
 
 @command(
@@ -21,8 +21,10 @@ HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "KEY")
 def COMMAND(cli: Cli) -> None:
     """The routes that can be used, built in or configured; * is what a new session gets."""
     answer = cli.ask(wire.ModelListParams())
-    default = answer.get("default")
-    models = [{**model, "default": model.get("route") == default} for model in answer["models"]]
+    default = str(answer.get("default") or "")
+    models = [
+        {**model, "default": model.get("route") == default.partition("/")[0]} for model in answer["models"]
+    ]
     for model in models:
         cli.out.item({"type": "model", **model})
     if not cli.json:
@@ -35,7 +37,10 @@ def COMMAND(cli: Cli) -> None:
 def notes(models: list[Json]) -> list[str]:
     """What in the table needs a word more, or a command."""
     missing = [str(model["route"]) for model in models if key_word(model) == "MISSING" and model["default"]]
-    return [f"{route} has no key:  dshctl key {route}" for route in missing]
+    lines = [f"{route} has no key:  dshctl key {route}" for route in missing]
+    if not any(model["default"] for model in models):
+        lines.append("New sessions get a local Ollama's, if there is one.  dshctl key deepseek")
+    return lines
 
 
 def key_word(model: Json) -> str:
@@ -43,6 +48,13 @@ def key_word(model: Json) -> str:
     if model.get("key"):
         return "yes"
     return "MISSING" if model.get("key_required", True) and model.get("key") is False else "-"
+
+
+def price(table: Json | None) -> str:
+    """``0.3/1.2 USD``: per million tokens in and out."""
+    if not table:
+        return "-"
+    return f"{table['input']:g}/{table['output']:g} {table.get('currency') or 'USD'}"
 
 
 def row(model: Json) -> tuple[str, ...]:
@@ -53,5 +65,6 @@ def row(model: Json) -> tuple[str, ...]:
         str(model.get("adapter") or "?"),
         str(model.get("model") or "-"),
         tokens_text(window) if window else "-",
+        price(model.get("price")),
         key_word(model),
     )

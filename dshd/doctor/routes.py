@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from dshd.config import Config
 from dshd.doctor.facts import Check, Level
 from dshd.model.models import Models
-from dshd.model.routes import Ask, Choice, Route, choose_route, find
+from dshd.model.routes import Route, find
 
 ENDPOINTS = ("/chat/completions", "/completions", "/messages", "/models")
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -20,22 +20,12 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 def checks(models: Models, config: Config) -> Iterator[Check]:
     """In the order of the config, the chosen one first."""
-    chosen = _chosen(models)
+    chosen = models.likely()
     if chosen is None:
         yield from _none_chosen(models)
     used = _used(models, chosen)
     for name in dict.fromkeys([*used, *config.routes]):
         yield _check(models, config, name, used=name in used)
-
-
-def _chosen(models: Models) -> str | None:
-    """The reference that new sessions get, as far as that can be said without asking a server."""
-    if models.default is not None:
-        return models.default
-    choice = choose_route(None, None, models.routes, has_key=models.has_key)
-    if isinstance(choice, Choice):
-        return choice.ref
-    return choice.what if choice != Ask("ollama") else None
 
 
 def _none_chosen(models: Models) -> Iterator[Check]:

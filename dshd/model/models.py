@@ -112,6 +112,16 @@ class Models:
             return await self._ollama(bool(explicit or self.default), client_is_terminal)
         return await self._first_of(self.routes[choice.what])
 
+    def likely(self) -> str | None:
+        """The reference that new sessions get, as far as that can be said without asking a server; the route,
+        where only its server knows the model. None: a local Ollama's, if there is one."""
+        if self.default is not None:
+            return self.default
+        choice = choose_route(None, None, self.routes, has_key=self.has_key)
+        if isinstance(choice, Choice):
+            return choice.ref
+        return choice.what if choice != Ask("ollama") else None
+
     def meant(self, ref: str, model: str) -> str:
         """What ``ref`` is in a session that has ``model``: a route without a model of its own is whichever
         of its models was chosen for that session."""

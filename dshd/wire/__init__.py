@@ -55,7 +55,10 @@ HOLDS: Final = {  # {module: the names in it}
         Params check_labels check_variables is_variable REQUIRED wire_name Position InSession
         OfMessages
     """,
-    "daemon": "HelloParams StatusParams ReloadParams StopParams DoctorParams ModelListParams",
+    "daemon": """
+        HelloParams StatusParams ReloadParams StopParams DoctorParams ModelListParams ToolListParams
+        UsageShowParams
+    """,
     "sessions": """
         CreateParams ListParams ShowParams SetParams RenameParams CloseParams DeleteParams
         ReopenParams ForkParams FsckParams

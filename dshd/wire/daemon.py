@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dshd.wire.params import Params, check_labels
+from dshd.wire.params import InSession, Params, check_labels
 
 
 class HelloParams(Params, method="daemon.hello"):
@@ -38,3 +38,14 @@ class DoctorParams(Params, method="daemon.doctor"):
 
 class ModelListParams(Params, method="model.list"):
     pass
+
+
+class ToolListParams(InSession, method="tool.list"):
+    """Of that session; with neither ``session`` nor ``cwd``: of a new one."""
+
+
+class UsageShowParams(InSession, method="usage.show"):
+    """What was spent ``since`` (Unix ms), summed up. With neither ``session`` nor ``cwd``: by all."""
+
+    by: Literal["session", "day", "model"] = "day"
+    since: int = 0

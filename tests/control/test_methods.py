@@ -37,7 +37,7 @@ READERS = {
     "daemon.hello", "daemon.status", "model.list", "session.list", "session.show", "session.wait",
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
-    "schedule.list", "schedule.log",
+    "schedule.list", "schedule.log", "tool.list", "usage.show",
     "approval.list", "approval.follow",
 }  # fmt: skip
 

@@ -100,6 +100,14 @@ WHY: Json = {
     "until_at": None, "expires_at": None, "by": None, "what": None, "detail": None, "turn": None,
     "outcome": None, "doing": None, "since_at": None, "ahead": 0,
 }  # fmt: skip
+USAGE: Json = {
+    "type": "usage", "by": "day", "what": "2026-11-30", "session": None, "calls": 12, "input": 1000,
+    "cached": 0, "output": 20, "reasoning": 0, "tokens": 1020, "cost": 0.21, "currency": "USD", "earlier": {},
+}  # fmt: skip
+TOOL: Json = {
+    "type": "tool", "name": "bash", "does": "Run a command.", "read_only": False, "action": "allow",
+    "by": "mode workspace", "unless": ["rule 1: deny command \"x\""],
+}  # fmt: skip
 CHECK: Json = {"type": "check", "check": "sandbox", "level": "warn", "what": "x", "fix": "man dshd, SANDBOX"}
 FIRING: Json = {
     "type": "firing", "schedule": "c1", "due_at": 0, "at": 0, "late_ms": 0, "message": "s4h8w2c1.17",
@@ -128,6 +136,8 @@ ANSWERS: Json = {
     "approval.list": {"type": "approvals", "exit": 0, "approvals": [APPROVAL], "allowed": [ALLOWED]},
     "approval.answer": {**APPROVAL, "arguments": None, "answer": "allow", "scope": "once", "exit": 0},
     "approval.forget": {"type": "forgotten", "exit": 0, "id": "a2"},
+    "tool.list": {"type": "tools", "session": None, "mode": "workspace", "tools": [TOOL]},
+    "usage.show": {"type": "usages", "rows": [USAGE], "total": {**USAGE, "by": "total", "what": "total"}},
     "daemon.doctor": {"type": "doctor", "checks": [CHECK]},
     "schedule.add": SCHEDULE, "schedule.rm": SCHEDULE, "schedule.pause": SCHEDULE, "schedule.run": SCHEDULE,
     "schedule.resume": SCHEDULE, "schedule.log": {**SCHEDULE, "firings": [FIRING]},
@@ -176,7 +186,7 @@ EVERY = [
     ("allow a3", ["approval"]), ("allow a3 --session", ["approval"]), ("deny a3 --reason no", ["approval"]),
     ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
-    ("models", ["model"]), ("doctor", ["check", "check"]),
+    ("models", ["model"]), ("tools", ["tool"]), ("usage", ["usage", "usage"]), ("doctor", ["check", "check"]),
     ("setup", ["setup"]), ("setup --remove", ["setup"]), ("completion bash", ["completion"]),
     ("completion --line dshctl", ["candidates"]),
     ("paths", ["paths"]), ("config check", ["config"]), ("config show", ["config"]), ("key", ["end"]),

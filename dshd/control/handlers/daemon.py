@@ -74,4 +74,4 @@ async def doctor(call: Call) -> Json:
 
 async def models(call: Call) -> Json:
     models = call.registry.services.models
-    return {"type": "models", "models": models.rows(), "default": models.default}
+    return {"type": "models", "models": models.rows(), "default": models.likely()}

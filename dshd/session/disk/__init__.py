@@ -5,7 +5,7 @@
 - Beside it, derived: `checkpoint` (opening reads only what came after), with `archive` (what has ended) and
   `freeze` (a state as JSON).
 - Beside it, not derived: `shelf` (attachments).
-- For all sessions: `days` (what was spent today).
+- For all sessions: `days` (what was spent today); `spent` (what one spent, from its log).
 
 `sealed` is the form of small files that can be made again. Formats: `dshd.log`.
 """

@@ -1,0 +1,56 @@
+"""What a person asks about: the tools of a session, and what was spent."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dshd import wire
+from dshd.control.calls import Call, Json
+from dshd.log.writer import hop
+from dshd.session.disk.spent import spent
+from dshd.session.shown.usage import Sums, active, local_day
+from dshd.tools.outlook import outlook
+
+
+def _meant(call: Call) -> bool:
+    """Whether the request names a session."""
+    return call.params.session is not None or call.params.cwd is not None
+
+
+async def tools(call: Call) -> Json:
+    services = call.registry.services
+    config, registry = services.config(), services.tools
+    view = (await call.session()).show() if _meant(call) else {}
+    mode = view.get("mode") or config.sessions.mode
+    net = bool(view["net"] if view.get("net") is not None else config.sessions.net)
+    rows = []
+    for name in registry.names:
+        tool = registry.get(name)
+        found = outlook(name, mode, net, config.tools.sandbox, services.tool_rules)
+        rows.append(
+            {
+                "type": "tool",
+                "name": name,
+                "does": tool.description.split("\n")[0],
+                "read_only": tool.read_only is True,
+                "action": found.action,
+                "by": found.by,
+                "unless": list(found.unless),
+            }
+        )
+    return {"type": "tools", "session": view.get("id"), "mode": mode, "tools": rows}
+
+
+async def usage(call: Call) -> Json:
+    """From the logs, one at a time: however many there are, others are answered meanwhile."""
+    params: wire.UsageShowParams = call.params
+    registry, store = call.registry, call.registry.store
+    views = await registry.views(True)
+    if _meant(call):
+        id = await call.id()
+        views = [view for view in views if view["id"] == id]
+    sums = Sums(params.by, local_day)
+    for view in active(views, params.since):
+        path = store.log_path(view["id"])
+        sums.add(view, await hop(store.disk, partial(spent, store.disk, path, params.since)))
+    return {"type": "usages", "rows": sums.rows(), "total": sums.total()}
