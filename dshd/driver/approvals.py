@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import trio
 
+from dshd.driver import waits
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.session.deciding import approving
@@ -81,17 +82,21 @@ def of(run: Run, call: Call) -> Approval | None:
 
 
 async def settled(run: Run, call: Call) -> Approval | None:
-    """The question about this call, answered; None if none was put.
+    """The question about this call, answered, with a place to go on in; None if none was put.
 
-    Cancellation: at any time; the question stays.
+    Cancellation: at any time; the question stays. With a stop of the daemon ahead it doesn't return.
     """
     while (asked := of(run, call)) is not None and asked.open:
+        if run.work.stop_at_boundary:
+            run.work.cancel("shutdown")  # which leaves it open, for the next daemon
+        run.seat.leave()
         run.work.shows(waits_for(asked))
         if await _expired(run, asked):
             continue
         left = LOOK_S if asked.expires is None else (asked.expires - run.services.now()) / 1000
         with trio.move_on_after(min(max(left, 0.0), LOOK_S)):
             await run.owner.next_change()
+    await waits.take_place(run)
     return asked
 
 

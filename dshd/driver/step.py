@@ -64,8 +64,9 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
         "usage": run.priced(answer.usage),
         "finish": "max-tokens" if answer.finish == "max-tokens" else None,
     }
+    first = groups[0] if groups else ()
     if content:
-        await run.owner.record(lambda s: _emit_answer(s, data, asked, groups[0] if groups else ()))
+        await run.owner.record(lambda s: _emit_answer(s, data, asked, run.work.worked, first))
         run.assembler = None
     run.give_up()
     if answer.finish == "content-filter":
@@ -89,11 +90,20 @@ def _groups(run: Run, calls: Sequence[Call], asked: Collection[str]) -> list[lis
     return scheduler.groups(calls, lambda call: call.id not in asked and run.services.tools.read_only(call))
 
 
-def _emit_answer(s: Scratch, data: dict[str, Any], asked: Sequence[Asked], first: Sequence[Call]) -> None:
+def left(run: Run) -> list[list[Call]]:
+    """The calls of the open step that have no result yet, none of which has begun."""
+    turn = run.state.turn
+    calls = [Call(c.id, c.name, c.arguments) for c in turn.calls.values()] if turn is not None else []
+    return _groups(run, calls, frozenset(call.id for call in calls if approvals.of(run, call) is not None))
+
+
+def _emit_answer(
+    s: Scratch, data: dict[str, Any], asked: Sequence[Asked], worked: int, first: Sequence[Call]
+) -> None:
     s.emit("assistant/message", {k: v for k, v in data.items() if v is not None})
     if s.state.turn is None or s.state.turn.abort is not None:
         return
-    approving.ask(s, data["turn"], data["step"], asked)
+    approving.ask(s, data["turn"], data["step"], asked, worked)
     if not any(one.call == call.id for one in asked for call in first):
         _emit_calls(s, data["turn"], data["step"], first)
 
@@ -149,9 +159,18 @@ async def _may_run(run: Run, call: Call) -> Approval | None:
     there is none."""
     asked = approvals.of(run, call)
     if asked is not None and asked.open:
-        await run.owner.record(lambda s: _emit_owed(s, run))
+        await run.owner.record(lambda s: _before_waiting(s, run))
+        run.injects = []
         asked = await approvals.settled(run, call)
     return asked
+
+
+def _before_waiting(s: Scratch, run: Run) -> None:
+    """All that the calls so far have given is written down, and durable: who goes on from here may be another
+    daemon, and only if no call is unfinished."""
+    _emit_owed(s, run)
+    _emit_injects(s, run)
+    s.urgent = s.urgent or bool(s.events)
 
 
 def _start_group(s: Scratch, run: Run, group: Sequence[Call]) -> None:

@@ -7,6 +7,7 @@ how the caller is to end it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -17,6 +18,7 @@ from dshd.driver import gates, overflow, prestep, step, waterfall
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
+from dshd.model.errors import ModelError
 from dshd.plugins import TurnStopping
 from dshd.session.deciding.budget import Stop
 from dshd.session.deciding.closing import Ending, close_turn
@@ -39,6 +41,8 @@ async def work(run: Run) -> Ending | None:
     groups = await (_resume(run) if run.resumed else _begin(run))
     while groups is not None:
         await step.run_tools(run, groups)
+        if run.call is None:
+            run.prepare_call()
         follows = await _follows(run)
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
@@ -64,7 +68,14 @@ async def _answered(run: Run, prepared: Prepared | None) -> Groups | None:
 
 
 async def _resume(run: Run) -> Groups:
-    """Go on with a step that waits since before this run."""
+    """Go on with a step that waits since before this run: for its answer, or for a person's to its calls. A
+    call of these needs no model; if there is none, that is told when it is needed."""
+    turn = run.state.turn
+    if turn is not None and turn.answered:
+        with contextlib.suppress(ModelError):
+            run.prepare_call()
+        await prestep.look_around(run)
+        return step.left(run)
     await prestep.look_around(run)
     return await step.keep(run, await overflow.ask(run, None))
 

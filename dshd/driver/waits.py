@@ -7,6 +7,7 @@ waits nothing of it runs. So such a turn outlives the daemon: neither a planned 
 | it waits for | until                            | ends earlier by                 | then             |
 |--------------|----------------------------------|---------------------------------|------------------|
 | the provider | the time that it named, or ours  | `driver/woken`: wake, a reload  | another attempt  |
+| an answer    | a person gives it, or it expires |                                 | see `approvals`  |
 
 An abort ends any wait at once, as it does all work. Waiting counts to no budget. What is said meanwhile
 waits for the turn's next step.
@@ -50,6 +51,11 @@ async def rest(run: Run) -> None:
         left = LOOK_S if wait.until is None else (wait.until - run.services.now()) / 1000
         with trio.move_on_after(min(max(left, 0.0), LOOK_S)):
             await run.owner.next_change()
+    await take_place(run)
+
+
+async def take_place(run: Run) -> None:
+    """Have a place to go on in. Cancellation: while it stands in line."""
     if not run.seat.taken:
         run.says(run.seat.words, waits="place")
     await run.seat.take(route_of(run.state), since(run.state))

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dshd import wire
 from dshd.config import Approval, Budget, Config
+from dshd.config import Driver as DriverConfig
 from dshd.errors import Conflict, Denied, NotFound
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.session.fold.who import Peer
@@ -383,6 +384,132 @@ async def test_numbers_count_up_through_all_sessions_and_are_made_again_if_their
             await followup(again, "work")
             await asks(again, "a3")
             assert (await after.registry.of_approval("a2")).id == two.id
+
+
+# --- restarts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("given", ["allow", "deny"])
+async def test_a_question_outlives_the_daemon_and_the_next_heeds_its_answer(how: str, given: str) -> None:
+    async with asking(call("look:1", "quick:2", "look:3"), say("done")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        assert session.state.turn is not None
+        assert session.state.turn.only_waits
+        if how == "stop":
+            with trio.fail_after(5):
+                await world.registry.drain(30)
+    after = world.crash()
+    after.script = [say("done")]
+    async with after.run():
+        session = await after.again(session)
+        await asks(session, "a1")
+        assert session.show()["state"] == "asks"
+        assert session.activity.waits == "approval"
+        assert "turn/end" not in after.types(session)
+        assert after.look.runs == []
+        await answer(after, "a1", given)
+        result = await settled(session, receipt["message"])
+        assert (result["outcome"], result["text"]) == ("completed", "done")
+        assert after.quick.runs == (["2"] if given == "allow" else [])
+        assert after.look.runs == ["3"]
+        assert [id for id, _ in results(after, session)] == ["t1_1_1", "t1_1_2", "t1_1_3"]
+        assert after.types(session).count("approval/asked") == 1
+        assert after.types(session).count("approval/answered") == 1
+        assert after.types(session).count("turn/start") == 1
+        check_log(after.events(session), quiet=True)
+        check_memory(session, after.events(session))
+
+
+@pytest.mark.parametrize("given", ["allow", "deny"])
+async def test_an_answer_that_was_acknowledged_counts_though_the_daemon_died_before_it_could_heed_it(
+    given: str,
+) -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+    between = world.crash()
+    async with between.run():
+        session = await between.again(session)
+        session.driver.draining = True  # nobody heeds it here
+        session.driver.cancel("shutdown")
+        await until(session, lambda: session.activity.phase == "idle")
+        await answer(between, "a1", given)
+        assert between.quick.runs == []
+    after = between.crash()
+    async with after.run():
+        session = await after.again(session)
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"
+        assert after.quick.runs == (["x"] if given == "allow" else [])
+        assert "approval/answered" in after.types(session)
+        check_log(after.events(session), quiet=True)
+
+
+async def test_a_call_that_was_allowed_and_had_started_is_of_unknown_outcome_and_not_run_again() -> None:
+    async with asking(call("gate:x", "gate:y")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1", "a2")
+        await answer(world, "a1")
+        await world.gate.began.wait()
+        assert not session.state.turn.only_waits  # type: ignore[union-attr]
+    after = world.crash()
+    async with after.run():
+        session = await after.again(session)
+        await until(session, lambda: session.state.turn is None)
+        assert after.gate.runs == []
+        said = [(e.data["call"], e.data["error"]["code"]) for e in after.events(session)
+                if e.type == "tool/result"]  # fmt: skip
+        assert said == [("t1_1_1", "OUTCOME_UNKNOWN"), ("t1_1_2", "NOT_STARTED")]
+        assert session.state.approvals["a2"].answer == "withdrawn"
+        with pytest.raises(Conflict, match="no longer asked"):
+            await answer(after, "a2")
+        check_log(after.events(session), quiet=True)
+
+
+async def test_what_expired_while_no_daemon_ran_is_denied_by_the_next(autojump_clock: MockClock) -> None:
+    config = Config(approval=Approval(expires=3600.0))
+    async with asking(call("quick:x"), config=config).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+    after = world.crash()
+    after.clock_offset += 3_600_000
+    async with after.run():
+        session = await after.again(session)
+        assert (await session.wait_message(receipt["message"], stay=True))["outcome"] == "completed"
+        assert after.quick.runs == []
+        assert session.state.approvals["a1"].answer == "deny"
+
+
+async def test_a_turn_that_waits_since_before_the_start_is_aborted_as_any_other() -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+    after = world.crash()
+    async with after.run():
+        session = await after.again(session)
+        await asks(session, "a1")
+        assert (await session.abort(wire.AbortParams(), ME))["outcome"] == "aborted"
+        assert (await settled(session, receipt["message"]))["outcome"] == "aborted"
+        assert session.state.approvals["a1"].answer == "withdrawn"
+        check_log(after.events(session), quiet=True)
+
+
+async def test_a_turn_that_waits_for_an_answer_holds_no_place() -> None:
+    config = Config(driver=DriverConfig(max_running=1))
+    async with asking(call("quick:x"), say("other"), say("done"), config=config).run() as world:
+        session, other = await world.session(ask="wait", name="one"), await world.session(name="two")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        second = await followup(other, "work")
+        assert (await settled(other, second["message"]))["text"] == "other"
+        await answer(world, "a1")
+        assert (await settled(session, receipt["message"]))["text"] == "done"
 
 
 async def test_questions_are_not_put_about_calls_that_make_no_sense() -> None:

@@ -14,6 +14,7 @@ import attrs
 from dshd import reasons
 from dshd.errors import Conflict, NotFound
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import approvals
 from dshd.session.fold.approvals import Approval
 from dshd.session.fold.state import State
 from dshd.session.fold.who import SYSTEM
@@ -38,11 +39,12 @@ class Asked:
     expires: int | None = None
 
 
-def ask(s: Scratch, turn: int, step: int, asked: Iterable[Asked]) -> None:
-    """Emit the questions; their calls must be in the log."""
+def ask(s: Scratch, turn: int, step: int, asked: Iterable[Asked], worked: int) -> None:
+    """Emit the questions; their calls must be in the log. ``worked``: ms that the turn has by now."""
     for one in asked:
         data = attrs.asdict(one, filter=lambda _, value: value is not None)
-        s.emit("approval/asked", {**data, "turn": turn, "step": step, "grant": dict(one.grant)})
+        here = {"turn": turn, "step": step, "worked_ms": worked, "grant": dict(one.grant)}
+        s.emit("approval/asked", {**data, **here})
 
 
 def answer(s: Scratch, id: str, given: str, scope: str, reason: str | None, by: By) -> Approval:
@@ -122,5 +124,4 @@ def of_call(state: State, call: str) -> Approval | None:
     turn = state.turn
     if turn is None or not state.approvals:
         return None
-    of_turn = (one for one in state.approvals.values() if one.turn == turn.number)
-    return next((one for one in of_turn if one.call == call), None)
+    return approvals.of_call(state.approvals, turn.number, call)

@@ -94,6 +94,11 @@ def answered(approvals: Mapping[str, Approval], event: Event) -> dict[str, Appro
     return after
 
 
+def of_call(approvals: Mapping[str, Approval], turn: int, call: str) -> Approval | None:
+    """The question about this call."""
+    return next((one for one in approvals.values() if one.turn == turn and one.call == call), None)
+
+
 def ended(approvals: Mapping[str, Approval], at: int) -> dict[str, Approval]:
     """When a turn has: what is still open then has an end that the log lost."""
     return {

@@ -55,8 +55,12 @@ def waits_for(asked: Approval) -> Activity:
     return Activity("running", f"waits for {asked.id}: {asked.what}", asked.at, "approval", asked.expires)
 
 
-def of_wait(wait: Wait) -> Activity:
+def of_wait(wait: Wait, asks: Sequence[Approval] = ()) -> Activity:
     """What a session does whose open step waits."""
+    if asks:
+        return waits_for(asks[0])
+    if wait.what == "approval":
+        return Activity("running", "about to go on", wait.until)
     return Activity("running", waiting_for(wait.code), wait.since, wait.what, wait.until)
 
 
@@ -191,7 +195,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
     """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted."""
     settings = state.settings
     if activity.phase == "idle" and state.turn is not None and state.turn.wait is not None:
-        activity = attrs.evolve(of_wait(state.turn.wait), phase="idle")  # until a daemon is there
+        activity = attrs.evolve(of_wait(state.turn.wait, state.asks), phase="idle")  # until a daemon is there
     word = session_state(state, activity, broken)
     return {
         "type": "session",
@@ -431,7 +435,10 @@ def not_ended(state: State, id: str) -> dict[str, Any]:
     found = state.receipts[id]
     waits = found.state in ("pending", "held")
     code = 18 if waits and not moves_on(state, found) else 75
-    until = state.turn.wait.until if state.turn is not None and state.turn.wait is not None else None
+    if state.asks and (not waits or code == 75):
+        code = 16
+    wait = state.turn.wait if state.turn is not None else None
+    until = wait.until if wait is not None and wait.what == "provider" else None
     return {**result(state, message=id, turn=None, exit=code), "retry_at": until}
 
 

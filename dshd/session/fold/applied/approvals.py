@@ -6,16 +6,19 @@ from typing import Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import approvals
-from dshd.session.fold.applied.shared import Appliers, open_turn
+from dshd.session.fold.applied.shared import Appliers, heed_answers, open_turn
 from dshd.session.fold.state import State
+from dshd.session.fold.values import evolve
 
 
 def _asked(state: State, event: Event) -> None:
     data, turn = event.data, open_turn(state)
+    state.turn = evolve(turn, worked=data.get("worked_ms", turn.worked))
     if data["id"] in state.approvals:
         raise KeyError(f"{data['id']} is asked twice")
     asked = approvals.asked(event, turn.calls[data["call"]].arguments)
     state.approvals = {**state.approvals, asked.id: asked}
+    heed_answers(state)
 
 
 def _answered(state: State, event: Event) -> None:
@@ -23,6 +26,7 @@ def _answered(state: State, event: Event) -> None:
     allowed = approvals.allowed(state.approvals[event.data["id"]])
     if allowed is not None:
         state.allowed = (*state.allowed, allowed)
+    heed_answers(state)
 
 
 def _forgotten(state: State, event: Event) -> None:

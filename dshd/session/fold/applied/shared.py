@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dshd.log.codec import Event
-from dshd.session.fold import undo
+from dshd.session.fold import approvals, undo
 from dshd.session.fold.events import Message, block_bytes
 from dshd.session.fold.state import State
-from dshd.session.fold.turns import Abort, OpenTurn
+from dshd.session.fold.turns import Abort, OpenTurn, Wait
 from dshd.session.fold.values import evolve
 
 Appliers = dict[str, Callable[[State, Event], None]]
@@ -25,6 +25,24 @@ def aborted(state: State, abort: Abort) -> None:
     turn = open_turn(state)
     both = abort if turn.abort is None else turn.abort.joined_by(abort)
     state.turn = evolve(turn, abort=both)
+
+
+def heed_answers(state: State) -> None:
+    """Note whether the open step rests on a person's answer: it does from the question on, until the call
+    that it is about starts or has its result; not while another call runs."""
+    turn = state.turn
+    if turn is None or not state.approvals:
+        return
+    if turn.wait is None or turn.wait.what == "approval":
+        state.turn = evolve(turn, wait=_rests_on(turn, state))
+
+
+def _rests_on(turn: OpenTurn, state: State) -> Wait | None:
+    first = next(iter(turn.calls.values()), None)
+    if first is None or any(call.started for call in turn.calls.values()):
+        return None
+    asked = approvals.of_call(state.approvals, turn.number, first.id)
+    return None if asked is None else Wait("approval", asked.at, asked.answered_at)
 
 
 def note_removal(state: State, event: Event, cause: str, ids: tuple[str, ...], by: Any = None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from dshd.log.codec import Event
 from dshd.session.fold import counting
 from dshd.session.fold.applied import compactions
-from dshd.session.fold.applied.shared import Appliers, attached, note_removal, open_turn
+from dshd.session.fold.applied.shared import Appliers, attached, heed_answers, note_removal, open_turn
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.schedules import became
@@ -121,6 +121,7 @@ def _tool_call(state: State, event: Event) -> None:
     turn, id = open_turn(state), event.data["call"]
     started = evolve(turn.calls[id], started=True)
     state.turn = evolve(turn, calls={**turn.calls, id: started})
+    heed_answers(state)
 
 
 def _tool_result(state: State, event: Event) -> None:
@@ -134,6 +135,7 @@ def _tool_result(state: State, event: Event) -> None:
     if code not in UNFINISHED:
         errors = errors + 1 if data.get("is_error") else 0
     state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True, errors=errors)
+    heed_answers(state)
 
 
 TABLE: Final[Appliers] = {
