@@ -73,7 +73,10 @@ class Chat:
         if handler is None or stands_for_others:
             return []
         lines = [] if kind == "user/message" else self._flush_first()
-        return lines + handler(self, data, int(event.get("time") or 0))
+        lines += handler(self, data, int(event.get("time") or 0))
+        if self._opened and self._early:
+            lines, self._early = lines + self._early, []
+        return lines
 
     def end(self, stopped: bool = False) -> list[str]:
         """What is still held when no more events come; the turn may go on, unless it is ``stopped``: no
@@ -119,7 +122,7 @@ class Chat:
         opener = next((said for said in reversed(waiting) if said[1].get("verb") == "followup"), waiting[-1])
         lines = self._heading(self._started or opener[0], who(opener[1].get("source")))
         lines += [*self._prose(text_of(opener[1], self.place), ""), ""]
-        lines += self._early
+        lines, self._early = lines + self._early, []
         for time, data in waiting:
             if data is not opener[1]:
                 lines += self._aside(data, time)
@@ -240,6 +243,17 @@ class Chat:
         lines = [] if self._opened else self._heading(self._started or time, f"rejected by {data.get('by')}")
         return [*lines, f"> {times.clock(time, self.now())} rejected by {data.get('by')}{reason}"]
 
+    def _hook(self, data: Json, time: int) -> list[str]:
+        """Of hooks only what went wrong, and what they have to say to a person."""
+        name, words = f"hook {data.get('hook')}", [data.get("says"), data.get("remark")]
+        if data.get("outcome") == "failed":
+            name, words = f"{name} ({data.get('event')}) failed", [data.get("reason")]
+        lines = [self._cut(f"  ({name}: {one_line(str(word))})") for word in words if word]
+        if self.turn is None or self._opened or self.progress:
+            return lines
+        self._early += lines
+        return []
+
     def _asked(self, data: Json, time: int) -> list[str]:
         return [self._cut(f"  ? {data.get('id')} asks: {one_line(str(data.get('what') or ''))}")]
 
@@ -348,6 +362,7 @@ _HANDLERS: Final[dict[str, Callable[[Chat, Json, int], list[str]]]] = {
     "turn/end": Chat._turn_end,
     "step/start": Chat._step_start,
     "step/rejected": Chat._rejected,
+    "hook/ran": Chat._hook,
     "user/message": Chat._user_message,
     "assistant/message": Chat._assistant,
     "tool/result": Chat._result,

@@ -63,10 +63,10 @@ def _tell(error: DshError) -> None:
 
 
 def _check(places: Places) -> int:
-    from dshd.vet import vet
+    from dshd.vet import vet, warnings
 
     found, _models = vet(places, os.environ)
-    for warning in found.warnings():
+    for warning in warnings(found, places, os.environ):
         print(f"dshd: {warning}", file=sys.stderr)
     print(f"{places.config}: good")
     return 0

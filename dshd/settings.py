@@ -19,6 +19,7 @@ from dshd import config as configuration
 from dshd.config import Config
 from dshd.driver.port import RealOutside, Services
 from dshd.errors import DshError, NotConfigured
+from dshd.hooks import programs
 from dshd.hooks.attention import Attention, Notify
 from dshd.hooks.commands import Hooks
 from dshd.log.store import Store
@@ -100,6 +101,7 @@ class Daemon:
         self.environ: dict[str, str] = {}
         self.plugins = Live()
         self.rules = Live()
+        self.warnings: list[str] = []
         self.stop_asked = trio.Event()
         self.on_reload: Callable[[], None] = lambda: None
         self.models = self._models()
@@ -133,7 +135,8 @@ class Daemon:
         self.plugins.items = plugins
         self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
         self.config = config
-        for warning in config.warnings():
+        self.warnings = [*config.warnings(), *programs.missing(config, environ.get("PATH", ""))]
+        for warning in self.warnings:
             log.warning("config: %s", warning)
 
     async def reload(self) -> Json:
@@ -150,7 +153,7 @@ class Daemon:
             "type": "reloaded",
             "exit": 0,
             "config": self.places.config,
-            "warnings": found.warnings(),
+            "warnings": self.warnings,
         }
 
     async def reload_quietly(self) -> None:

@@ -7,9 +7,16 @@ from pathlib import Path
 
 from dshd import config
 from dshd.config import Config
+from dshd.hooks import programs
 from dshd.model.models import Models
 from dshd.paths import Places
 from dshd.plugins.loader import load_plugins
+
+
+def warnings(found: Config, places: Places, environ: Mapping[str, str]) -> list[str]:
+    """What is right and still not what its writer will see, a sentence each. Raises like `vet`."""
+    path = config.environment(found, places, environ).get("PATH", "")
+    return [*found.warnings(), *programs.missing(found, path)]
 
 
 def vet(places: Places, environ: Mapping[str, str]) -> tuple[Config, Models]:

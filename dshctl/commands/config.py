@@ -19,6 +19,8 @@ COMMAND = Group("config", short_help="Check or show the configuration.",
 
 
 def _item(places: paths.Places, config: Any, settings: Json | None) -> Json:
+    from dshd.vet import warnings
+
     return {
         "type": "config",
         "path": places.config,
@@ -26,7 +28,7 @@ def _item(places: paths.Places, config: Any, settings: Json | None) -> Json:
         "routes": sorted(config.routes),
         "model": config.model.default,
         "settings": settings,
-        "warnings": config.warnings(),
+        "warnings": warnings(config, places, os.environ),
     }
 
 

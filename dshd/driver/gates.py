@@ -3,9 +3,8 @@
 Each chain asks those that are about its event, as they are when it happens: a reload of the config is heard
 at the next one. What they raise ends the turn (`PLUGIN`); hooks raise nothing.
 
-Before a tool the first refusal holds, and the call is not made, whatever rules or a person would allow:
-nobody is asked about a call that a gate refuses. After one, what gates say is for the model, behind the
-whole batch.
+Right before a tool runs the first refusal holds, and the call is not made, whatever a person has allowed,
+or a rule would. After one, what gates say is for the model, behind the whole batch.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ def scene(run: Run, step: int) -> Scene:
         about=here,
         record=lambda data: run.owner.post(lambda s: s.emit("hook/ran", data)),
         halt=run.halt,
+        shows=run.says,
     )
 
 

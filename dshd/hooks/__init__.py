@@ -5,6 +5,8 @@
 hear of a turn's end. `attention` is for what needs a person: one notice for one cause, never waited for;
 `causes` finds the causes in a session's events.
 
+`programs` finds those that have none.
+
 The format is that of existing agents' command hooks, and ours besides; dshd-hooks(7) has both. A hook is
 taken from the user's config and the system's, never from a directory that somebody works in. It runs outside
 the sandbox, in the session's directory, with the session's environment, without keys and without the

@@ -43,9 +43,9 @@ def full(text: str = "The disk is full: sessions wait until there is room.") -> 
 
 def _notice(state: State, event: Event, here: About) -> Notice | None:
     if event.type == "approval/asked":
-        what = str(event.data.get("text") or event.data.get("name") or "a call")
-        id = str(event.data.get("id") or event.data.get("approval") or event.seq)
-        return _of(here, "approval", f"approval {id}", f"{here.name} asks whether it may: {what}")
+        id, tool, what = (str(event.data.get(name) or "") for name in ("id", "tool", "what"))
+        text = f"{here.name} asks for {tool}: {what} (dshctl allow {id}, or dshctl deny {id})"
+        return _of(here, "approval", f"approval {id}", text)
     if event.type == "schedule/fired" and event.data.get("skipped") == "refused":
         id, why = event.data["id"], str(event.data.get("detail"))
         return _of(here, "parked", f"schedule {id} {why}", f"schedule {id} was refused: {why}")

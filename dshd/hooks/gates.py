@@ -23,19 +23,22 @@ from dshd.plugins import Defer, PostTool, PreStep, PreTool, Reject, TurnStopping
 log = logging.getLogger(__name__)
 
 Runs = Callable[[Hook, Place, Mapping[str, Any]], Awaitable[Run]]
+AROUND_TOOLS: Final = frozenset(("pre_tool", "post_tool"))
 BLOCKS: Final = frozenset(("pre_step", "pre_tool"))
 
 
 @attrs.frozen(kw_only=True)
 class Scene:
     """What a hook acts on. ``record`` puts a `hook/ran` into the session's log; ``halt``: the turn is to end
-    after this step."""
+    after this step;
+    ``shows``: what status says that the session does."""
 
     run: Runs
     place: Place
     about: About
     record: Callable[[dict[str, Any]], object]
     halt: Callable[[str], None]
+    shows: Callable[[str], object] = lambda doing: None
 
 
 class Gate:
@@ -54,6 +57,8 @@ class Gate:
         Cancellation: its processes are ended first; nothing is written down then.
         """
         whole = payload.payload(self.hook.event, self.scene.about, **found)
+        if self.hook.event not in AROUND_TOOLS:  # there the tool is what is shown
+            self.scene.shows(f"{self.name} ({self.hook.event})")
         run = await self.scene.run(self.hook, self.scene.place, whole)
         self._tell(run, where)
         return self._meant(run.answer)

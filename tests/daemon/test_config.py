@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,9 @@ def test_the_env_file_adds_to_the_environment_and_must_be_private(tmp_path: Path
     with pytest.raises(NotConfigured) as caught:
         config.environment(Config(), places(tmp_path), os.environ)
     assert caught.value.hint == f"chmod 600 {env}"
+
+
+def test_an_event_that_other_agents_call_so_is_named_by_ours() -> None:
+    for theirs, said in (("PreToolUse", "here it is pre_tool"), ("pre_tol", "did you mean pre_tool?")):
+        with pytest.raises(NotConfigured, match=re.escape(said)):
+            user(f"[[hooks]]\nevent = '{theirs}'\ncommand = 'x'")

@@ -366,3 +366,32 @@ def test_what_stands_for_others_was_said_by_nobody_and_a_compaction_is_one_line(
     assert lines[:3] == ["go", "", "  (compacted: 118 k -> 9 k tokens)"]
     assert lines[3] == "  (not compacted: it was empty)"
     assert lines[6].startswith("-- compacted: 118 k -> 9 k tokens ---")
+
+
+def test_of_hooks_it_shows_what_went_wrong_and_what_they_say_to_a_person() -> None:
+    log = Log().add("turn/start", turn=12)
+    log.add("hook/ran", event="pre_step", hook="check", outcome="failed", reason="exit 1", turn=12)
+    log.add("hook/ran", event="pre_step", hook="quiet", outcome="passed", turn=12)
+    log.add("step/start", turn=12, step=1).said("followup", "work")
+    log.add("hook/ran", event="pre_tool", hook="guard", outcome="passed", says="careful", turn=12)
+    log.answered("done").add("turn/end", turn=12, reason="completed")
+    log.add("hook/ran", event="turn_end", hook="bell", outcome="failed", reason="exit 7", turn=12)
+    lines = log.lines()
+    assert lines[:2] == ["-- turn 12 -- Nov 30 11:29 -- you, pts/3 " + "-" * 39, "work"]
+    shown = [line for line in lines if "hook" in line]
+    assert shown == [
+        "  (hook check (pre_step) failed: exit 1)",
+        "  (hook guard: careful)",
+        "  (hook bell (turn_end) failed: exit 7)",
+    ]  # fmt: skip
+    assert lines.index(shown[0]) > 1
+    assert lines[-1] == shown[2]
+
+
+def test_a_hook_that_failed_before_a_rejection_is_shown_with_it() -> None:
+    log = Log().add("turn/start", turn=12)
+    log.add("hook/ran", event="pre_step", hook="check", outcome="failed", reason="exit 1", turn=12)
+    log.add("step/rejected", by="hook check", reason="it failed: exit 1", messages=["s4h8w2c1.17"])
+    assert [line[:20] for line in log.lines()[:3]] == [
+        "-- turn 12 -- Nov 30", "> 11:29 rejected by ", "  (hook check (pre_s",
+    ]  # fmt: skip

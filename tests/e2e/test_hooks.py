@@ -129,3 +129,31 @@ def test_a_hook_that_hangs_is_ended_by_an_abort_and_by_a_stop(home: Home, model:
     home.ok("daemon", "stop")
     assert not any(map(alive, hanging(4)))
     assert [line["data"]["reason"] for line in home.log(type="turn/end")] == ["aborted", "interrupted"]
+
+
+def test_a_turns_end_is_told_across_kill_9(home: Home, model: Model) -> None:
+    configure(home, model, """
+        [[hooks]]
+        event = "turn_end"
+        command = "cat >>ends; [ -e go ] || exec sleep 1000"
+        timeout = "10m"
+        [[hooks]]
+        event = "turn_end"
+        command = ["/no/such/program"]
+    """)  # fmt: skip
+    assert "hooks[1].command runs /no/such/program" in home.ok("config", "check")
+    daemon = home.start()
+    home.ok("run", "--name", "one", "hello")  # has its answer although the hook hangs
+    eventually(lambda: lines(home.work / "ends"), what="the hook runs")
+    daemon.kill()
+    daemon.wait()
+    (home.work / "go").touch()
+    home.start()
+    home.wait_event("hook/done")
+    told = [(end["turn"], end["reason"], end["again"]) for end in lines(home.work / "ends")]
+    assert told == [(1, "completed", False), (1, "completed", True)]
+    kinds = [event["type"] for event in home.log() if event["type"] in ("turn/end", "hook/due", "hook/done")]
+    assert kinds == ["hook/due", "turn/end", "hook/done"]
+    assert "(hook program (turn_end) failed: /no/such/program could not be started" in home.ok(
+        "log", "-s", "one"
+    )

@@ -117,8 +117,9 @@ def test_a_crash_loop_is_told_by_the_end_that_makes_it_one() -> None:
 
 
 def test_a_question_is_told() -> None:
-    asked = {"id": "a1", "text": "git push"}
-    assert found("approval/asked", asked) == [("approval", "api asks whether it may: git push")]
+    asked = {"id": "a1", "tool": "bash", "what": "git push"}
+    text = "api asks for bash: git push (dshctl allow a1, or dshctl deny a1)"
+    assert found("approval/asked", asked) == [("approval", text)]
 
 
 def test_a_full_disk_is_the_daemons_and_one_cause() -> None:
