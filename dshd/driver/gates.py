@@ -18,7 +18,8 @@ import attrs
 from dshd.driver.run import Run
 from dshd.errors import one_line
 from dshd.hooks.causes import about
-from dshd.hooks.gates import Scene
+from dshd.hooks.gates import Gate, Scene
+from dshd.hooks.runner import name_of
 from dshd.model.errors import ModelError
 from dshd.plugins import PostTool, PreTool, Reject
 from dshd.tools import arguments
@@ -44,8 +45,9 @@ def stand_before_a_step(run: Run) -> bool:
 
 def origin(gate: Any) -> dict[str, Any]:
     """The source of what it says."""
-    kind = "hook" if getattr(gate, "kind", None) == "hook" else "plugin"
-    return {"kind": kind, "via": gate.name}
+    if isinstance(gate, Gate):
+        return {"kind": "hook", "via": name_of(gate.hook)}
+    return {"kind": "plugin", "via": gate.name}
 
 
 def scene(run: Run, step: int) -> Scene:

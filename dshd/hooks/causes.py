@@ -16,6 +16,7 @@ from dshd.log.codec import Event
 from dshd.model.errors import RETRIED
 from dshd.session.fold.state import State
 
+TELLING: Final = frozenset(("approval/asked", "schedule/fired", "turn/end"))
 CREDENTIAL: Final = frozenset(("AUTH", "MISSING_CREDENTIAL"))
 
 
@@ -27,8 +28,11 @@ def about(state: State, log: str = "") -> About:
 
 def notices(state: State, events: Iterable[Event], log: str = "") -> list[Notice]:
     """``state``: as it is after the events."""
+    found = [event for event in events if event.type in TELLING]
+    if not found:  # nearly always, and it is asked after every batch
+        return []
     here = about(state, log)
-    return [notice for event in events if (notice := _notice(state, event, here)) is not None]
+    return [notice for event in found if (notice := _notice(state, event, here)) is not None]
 
 
 def broken(state: State, id: str, word: str, why: str) -> Notice:
@@ -54,9 +58,8 @@ def _notice(state: State, event: Event, here: About) -> Notice | None:
     reason, error = event.data["reason"], event.data.get("error") or {}
     cause = f"turn {event.data['turn']}"
     if reason == "budget":
-        return _of(
-            here, "budget", cause, f"{here.name} has used up {event.data.get('cause')} and waits for you."
-        )
+        text = f"{here.name} has used up {event.data.get('cause')} and waits for you."
+        return _of(here, "budget", cause, text)
     if reason == "error":
         return _of_error(here, cause, error)
     if state.parked is not None and state.parked.seq == event.seq and state.parked.by == "crash-loop":

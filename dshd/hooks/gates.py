@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import attrs
 
@@ -42,9 +42,7 @@ class Scene:
 
 
 class Gate:
-    """One hook at one event. ``name`` is what the log and people call it; ``kind`` whose messages it adds."""
-
-    kind: ClassVar[str] = "hook"
+    """One hook at one event. ``name`` is what people call it among plugins."""
 
     def __init__(self, hook: Hook, scene: Scene) -> None:
         self.hook = hook

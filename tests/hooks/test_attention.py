@@ -14,7 +14,10 @@ from dshd.hooks.attention import AT_ONCE, MOST_WAITING, SHARED_S, Attention, Not
 from dshd.hooks.causes import full, notices
 from dshd.hooks.payload import About
 from dshd.log.codec import Event
+from dshd.log.memory import Everything, MemoryDisk
+from dshd.model.errors import ModelError
 from dshd.session.fold.state import Parked, State
+from tests.session.rig import World, call, followup, settled
 
 
 def notice(cause: str, session: str = "s1", again_after: float = math.inf) -> Notice:
@@ -125,3 +128,65 @@ def test_a_question_is_told() -> None:
 def test_a_full_disk_is_the_daemons_and_one_cause() -> None:
     assert full() == full()
     assert full().about.session == ""
+
+
+# --- found by a daemon at work
+
+
+async def test_a_session_that_stops_for_an_error_is_told_once_and_not_again_by_the_next_daemon() -> None:
+    told = Told()
+    told.open.set()
+    world = World()
+    world.attention = Attention(told)
+    async with world.run():
+        world.script = [ModelError("INVALID_REQUEST", "no")]
+        session = await world.session(name="api")
+        await settled(session, (await followup(session, "work"))["message"])
+        await wait_all_tasks_blocked()
+        assert told.causes == ["turn 1"]
+    again = world.crash(Everything())
+    again.attention = Attention(told)
+    async with again.run():
+        assert (await again.again(session)).state.parked is not None
+        await wait_all_tasks_blocked()
+    assert told.causes == ["turn 1"]
+
+
+async def test_a_log_that_is_damaged_is_told_when_it_is_found() -> None:
+    told = Told()
+    told.open.set()
+    world = World()
+    async with world.run():
+        session = await world.session(name="api")
+        await settled(session, (await followup(session, "work"))["message"])
+    world = world.crash(Everything())
+    world.attention = Attention(told)
+    path = world.store.log_path(session.id)
+    assert isinstance(world.disk, MemoryDisk)
+    world.disk.poke(path, world.disk.peek(path).replace(b'"turn":1', b'"turn":7', 1))
+    async with world.run():
+        assert (await world.again(session)).word == "damaged"
+        await wait_all_tasks_blocked()
+    assert told.causes == ["damaged"]
+
+
+async def test_a_disk_that_is_full_is_told_once_for_all_sessions(autojump_clock: MockClock) -> None:
+    told = Told()
+    told.open.set()
+    world = World()
+    world.attention = Attention(told)
+    async with world.run():
+        assert isinstance(world.disk, MemoryDisk)
+        world.script = [call("gate"), call("gate")]
+        sessions = [await world.session() for _ in range(2)]
+        for session in sessions:
+            await followup(session, "work")
+        await world.gate.began.wait()
+        await trio.sleep(0.1)
+        world.store.reserve.release()
+        world.disk.limit(free=0)
+        world.gate.opened.set()
+        await trio.sleep(30)
+        world.disk.limit()
+        await trio.sleep(30)
+    assert told.causes == ["disk"]

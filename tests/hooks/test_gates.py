@@ -81,7 +81,8 @@ async def test_what_a_hook_adds_is_a_hooks_and_what_it_rewrites_keeps_its_id() -
         assert entered(world, session) == [
             ("user", "rewritten"), ("hook", "it is Monday"), ("hook", "and this"),
         ]  # fmt: skip
-        assert data(world, session, "user/message")[0]["id"] == sent["message"]
+        first, added = data(world, session, "user/message")[:2]
+        assert (first["id"], added["source"]) == (sent["message"], {"kind": "hook", "via": "check"})
 
 
 async def test_a_deferred_batch_waits_its_time(autojump_clock: trio.testing.MockClock) -> None:
