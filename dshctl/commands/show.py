@@ -82,6 +82,8 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
 
     for name in ("model", "mode", "net", "ask", "patience"):
         yield name, setting(name, session.get(name))
+    for label, one in zip(("allowed", *[""] * 99), session.get("allowed") or (), strict=False):
+        yield label or " ", f"{one['id']} {thing_allowed(one)}"
     spent = ([f"{tokens_text(session['tokens'])} tokens"] if session.get("tokens") else []) + cost_parts(
         session
     )
@@ -107,6 +109,13 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
 def _scheduled(row: Json, now: int) -> str:
     due = f"next {coming(row['next_at'], now)}" if row["next_at"] else row["state"]
     return f"{row['id']}, {row['when']}, {due}: {one_line(row['text'])}"
+
+
+def thing_allowed(one: Json) -> str:
+    """``bash in ~/src/docs: make html``, and how to take that back."""
+    from dshctl import approvals
+
+    return f"{approvals.allowed(one)}   dshctl approvals --forget {one['id']}"
 
 
 def size_text(size: float) -> str:

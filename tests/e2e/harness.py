@@ -105,15 +105,13 @@ class Home:
 
     def popen(self, *args: str, **more: Any) -> subprocess.Popen[str]:
         """``dshctl ARGS`` in the background."""
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         child = subprocess.Popen(
             [str(PROGRAMS / "dshctl"), *args],
             env=self.env,
             cwd=self.work,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            **more,
+            **{**streams, **more},
         )
         self.children.append(child)
         return child

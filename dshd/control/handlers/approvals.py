@@ -9,7 +9,7 @@ from dshd.errors import Invalid
 
 
 async def ls(call: Call) -> Json:
-    of = None if call.params.session is None else await call.id()
+    of = None if call.params.session is None else (await call.session()).id
     registry = call.registry
     return {
         "type": "approvals", "exit": 0,

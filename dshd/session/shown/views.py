@@ -219,6 +219,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "patience": settings.get("patience"),
         "net": settings.get("net"),
         "ask": settings.get("ask"),
+        "allowed": [allowed(one, state) for one in state.allowed],
         "implicit": bool(settings.get("implicit")),
         "run": bool(settings.get("run")),
         "parent": (state.header or {}).get("parent"),
