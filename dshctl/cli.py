@@ -49,6 +49,8 @@ OTHERS: Final[dict[str, Entry]] = {
     "wake": Entry("wake", "go on after a park; release a held message"),
     "retry": Entry("retry", "the last turn once more, if it failed"),
     "compact": Entry("compact", "make room in a conversation"),
+    "prompt": Entry("prompt", "what the model is told, and how large it is"),
+    "remember": Entry("remember", "what every later turn is to know"),
     "wait": Entry("wait", "wait for messages, or for idle"),
     "approvals": Entry("approvals", "what waits for your answer"),
     "allow": Entry("allow", "let it run"),

@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents attach jobs prompt remember rpc
+    acp agents attach jobs rpc
     """.split()  # noqa: SIM905 - a list to be read
 )
 

@@ -12,8 +12,9 @@ The rooms, in the order in which a message meets them:
 - `log`: lines, and when they are on the disk.
 
 Below all of them, and light, for dshctl imports some: `wire` (what the two programs say to each other),
-`errors`, `paths`, `config`, `budgets` (the table of limits), `reasons` (why a message waits, in words),
-`plural`, `strict` (foreign data, strictly), `order` (one after the other).
+`errors`, `paths`, `config`, `memory` (what a person wants remembered), `budgets` (the table of limits),
+`reasons` (why a message waits, in words), `plural`, `strict` (foreign data, strictly), `order` (one after the
+other).
 
 What holds everywhere: decide, write, sync, fold, and only then tell or act. import-linter keeps the layers.
 """

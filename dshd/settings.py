@@ -236,7 +236,7 @@ class Daemon:
             reserve=lambda: _give_reserve(store),
             rng=random.Random(),  # noqa: S311 - for the jitter of retries
             home=Path(home) if home else None,
-            outside=RealOutside(Path(self.places.config_dir)),
+            outside=RealOutside(Path(self.places.config_dir), Path(self.places.state)),
             tool_rules=self.rules,
             hooks=hooks,
             attention=Attention(Notify(lambda: self.config, hooks)),

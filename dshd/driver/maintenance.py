@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from dshd.driver import compacting, prestep
+from dshd.driver import compacting
+from dshd.driver.prompting import system_prompt
 from dshd.driver.run import Run
 from dshd.driver.wishes import Outcome, Wish
 from dshd.errors import DshError, one_line
@@ -46,7 +47,7 @@ async def _compact(run: Run, wish: Wish) -> Outcome:
     try:
         await run.owner.remember()
         run.prepare_call()
-        run.system = await prestep.system_prompt(run)
+        run.system = await system_prompt(run.services, run.state, run.call.window if run.call else None)
         return await compacting.compact(run, "asked", wish.by)
     except ModelError as error:
         return Outcome(reason="failed", error=error.to_json())

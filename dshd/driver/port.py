@@ -9,13 +9,14 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from dshd import memory
 from dshd.driver.places import Places
 from dshd.errors import Internal
 from dshd.hooks.attention import Attention
 from dshd.hooks.commands import NoHooks
 from dshd.prompt.context import GitInfo
 from dshd.prompt.git import git_info
-from dshd.prompt.instructions import find_instructions
+from dshd.prompt.instructions import find_instructions, find_persona
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.days import Days
 from dshd.session.fold.state import State
@@ -87,14 +88,34 @@ class Outside(Protocol):
         """(label, text) of each AGENTS.md that counts there, broadest first."""
         ...
 
+    async def notes(self, directory: Path) -> Notes:
+        """What the user has written down for sessions there."""
+        ...
+
     async def git(self, directory: Path) -> GitInfo | None: ...
+
+
+@attrs.frozen(slots=True)
+class Notes:
+    """``persona``: how the agent is to be (``CONFIG_DIR/PERSONA.md``); ``memory``: what it is to remember
+    (see `dshd.memory`)."""
+
+    persona: str = ""
+    memory: str = ""
 
 
 class RealOutside:
     """Reads files, in threads."""
 
-    def __init__(self, config_dir: Path) -> None:
+    def __init__(self, config_dir: Path, state: Path) -> None:
         self._config_dir = config_dir
+        self._state = state
+
+    async def notes(self, directory: Path) -> Notes:
+        return await reading(self._notes, directory)
+
+    def _notes(self, directory: Path) -> Notes:
+        return Notes(find_persona(self._config_dir), memory.told(str(self._state), str(directory)))
 
     async def instructions(self, directory: Path) -> list[tuple[str, str]]:
         return await reading(find_instructions, directory, self._config_dir)

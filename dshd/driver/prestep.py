@@ -20,13 +20,13 @@ from typing import Any
 import attrs
 
 from dshd.driver import calling, compacting, gates
+from dshd.driver.prompting import system_prompt
 from dshd.driver.request import Prepared, emit_request, prepare
 from dshd.driver.room import when_room
 from dshd.driver.run import Run
 from dshd.driver.waterfall import Verdict, run_chain
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
-from dshd.prompt.assembly import GUIDANCE, PromptContext, SystemPrompt, assemble
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import compactions
 from dshd.session.fold.events import Message, splice, text_block
@@ -62,7 +62,7 @@ async def enter(run: Run) -> Prepared | None:
 async def look_around(run: Run) -> None:
     """What a prompt needs of the world, once a turn."""
     if run.system is None:
-        run.system = await system_prompt(run)
+        run.system = await system_prompt(run.services, run.state, run.call.window if run.call else None)
         run.git = await run.services.outside.git(Path(_dir(run.state)))
 
 
@@ -96,15 +96,6 @@ def _opens(run: Run, verdict: Verdict) -> bool:
 
 
 # --- gates ---------------------------------------------------------------------------------------
-
-
-async def system_prompt(run: Run) -> SystemPrompt:
-    """Once a turn, so that the static part is byte-identical from call to call."""
-    dir = Path(str(run.state.settings.get("dir") or "/"))
-    found = await run.services.outside.instructions(dir)
-    guidance = [(name, GUIDANCE[name]) for name in run.services.tools.names if name in GUIDANCE]
-    window = run.call.window if run.call is not None else None
-    return assemble(PromptContext(tools=guidance, instructions=found, window=window))
 
 
 def _snapshot(run: Run, state: State, now: int) -> str | None:

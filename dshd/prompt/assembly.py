@@ -66,12 +66,17 @@ class PromptContext:
 
 @attrs.frozen(slots=True)
 class SectionReport:
-    """What became of a section: ``tokens`` as sent, ``was`` before; ``rule`` is ``whole`` or what cut it."""
+    """What became of a section: ``tokens`` as sent, ``was`` before; ``rule`` is ``whole``, ``dropped`` or
+    what cut it, and ``why``: its own ``budget``, or the ``room`` that those of higher priority left."""
 
     section: str
     tokens: int
     was: int
     rule: str
+    order: int = 0
+    priority: int = 0
+    budget: int | None = None
+    why: str | None = None
 
 
 @attrs.frozen(slots=True)
@@ -139,7 +144,9 @@ def _allotted(parts: Sequence[Section], total: int) -> dict[str, int]:
 def _row(part: Section, text: str) -> SectionReport:
     was = estimate(part.text.strip())
     rule = "whole" if text == part.text.strip() else ("dropped" if not text else part.rule)
-    return SectionReport(part.name, estimate(text), was, rule)
+    over = part.budget is not None and was > part.budget
+    why = None if rule == "whole" else ("budget" if over and text else "room")
+    return SectionReport(part.name, estimate(text), was, rule, part.order, part.priority, part.budget, why)
 
 
 # -- truncation: whole code points, never more than the budget, always with a mark ----------------------

@@ -1,4 +1,5 @@
-"""`AGENTS.md`: what the person and the project want an agent to know. Blocking, but bounded.
+"""`AGENTS.md`: what the person and the project want an agent to know; `PERSONA.md`: how it is to be.
+Blocking, but bounded.
 
 Broadest first, so that what is nearest to the work comes last and counts most: the user's own file, then
 each directory from the repository's root down to the session's. Outside of a repository only the
@@ -14,6 +15,7 @@ from dshd.prompt.git import git_root
 from dshd.prompt.small import read_small
 
 NAME = "AGENTS.md"
+PERSONA = "PERSONA.md"
 MOST_BYTES = 64 * 1024  # of one file
 MARK = "\n[... the rest of this file is left out: it is longer than 64 KiB ...]"
 
@@ -30,6 +32,11 @@ def find_instructions(directory: Path, config_dir: Path | None) -> list[tuple[st
             seen.add(text)
             kept.append((label, text))
     return kept
+
+
+def find_persona(config_dir: Path) -> str:
+    """How the user wants the agent to be, in every session; "" if they don't say."""
+    return _text(config_dir / PERSONA)
 
 
 def _down(root: Path, directory: Path) -> list[Path]:

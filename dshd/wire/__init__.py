@@ -4,7 +4,7 @@ The protocol is JSON-RPC 2.0, one object per line (see `control`). Here is what 
 
 - `terms`: words and numbers; `params`: what a class of parameters is made of;
 - the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `schedules`,
-  `messages`, `approvals`, `logs`, `transfer`;
+  `messages`, `approvals`, `logs`, `prompts`, `transfer`;
 - `ids`: the forms of ids and names; `which`: how a session reference as typed becomes a session;
 - `quantities`, `times`, `settings`: durations, amounts, moments and settings as they are typed; `spelling`:
   near words.
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dshd.wire.logs import *
     from dshd.wire.messages import *
     from dshd.wire.params import *
+    from dshd.wire.prompts import *
     from dshd.wire.quantities import *
     from dshd.wire.queue import *
     from dshd.wire.schedules import *
@@ -78,6 +79,7 @@ HOLDS: Final = {  # {module: the names in it}
         Answer Scope ApprovalListParams ApprovalAnswerParams ApprovalForgetParams ApprovalFollowParams
     """,
     "logs": "LogReadParams LogFollowParams LogUnfollowParams",
+    "prompts": "PromptShowParams",
     "transfer": "ExportParams ImportParams AttachmentPutParams",
     "ids": """
         ID_ALPHABET SESSION_ID MESSAGE_ID NAME_MAX SPOOLED PREFIX_MIN session_id is_session_id

@@ -38,7 +38,7 @@ READERS = {
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
     "schedule.list", "schedule.log", "tool.list", "usage.show",
-    "approval.list", "approval.follow",
+    "approval.list", "approval.follow", "prompt.show",
 }  # fmt: skip
 
 

@@ -70,6 +70,18 @@ COMPACTED: Json = {
     "turn": None, "before": 118_000, "after": 9_000, "window": 131_072, "hidden": 212, "pruned": 3,
     "error": None,
 }  # fmt: skip
+PROMPT: Json = {
+    "type": "prompt", "exit": 0, "session": "s4h8w2c1", "name": "api", "model": "fast", "window": 65536,
+    "compacts_at": 52429, "tokens": 41_000, "messages": 212, "compactions": 1,
+    "parts": {"system": 9_100, "tools": 1_900, "conversation": 30_000},
+    "sections": [
+        {"section": "identity", "tokens": 95, "was": 95, "rule": "whole", "order": 0, "priority": 100,
+         "budget": 1000, "why": None},
+        {"section": "/home/you/src/api/AGENTS.md", "tokens": 8000, "was": 12_000, "rule": "head",
+         "order": 200, "priority": 50, "budget": 8000, "why": "budget"},
+    ],
+    "tools": [{"tool": "bash", "tokens": 900}, {"tool": "read", "tokens": 1000}], "text": "You are an agent",
+}  # fmt: skip
 MODEL: Json = {
     "type": "model", "route": "fast", "adapter": "openai", "model": "m", "base_url": None, "key": True,
     "key_required": True, "window": 65536, "max_tokens": None, "price": None, "default": True,
@@ -146,7 +158,7 @@ ANSWERS: Json = {
     "session.send": RECEIPT, "session.interrupt": RECEIPT,
     "session.create": {"type": "created", "exit": 0, "session": SESSION, "receipt": RECEIPT,
                        "duplicate": False, "result": None},
-    "session.retry": RETRYING, "session.compact": COMPACTED,
+    "session.retry": RETRYING, "session.compact": COMPACTED, "prompt.show": PROMPT,
     "session.wait": {"type": "waited", "results": [RESULT]},
     "session.list": {
         "type": "sessions", "sessions": [SESSION], "current": "s4h8w2c1", "more": 0, "closed": 2,
@@ -174,6 +186,8 @@ EVERY = [
     ("reopen", ["session"]), ("rm --yes api", ["removed"]), ("fork", ["forked"]),
     ("export -o /dev/null api", ["exported"]), ("import -", ["imported"]),
     ("abort", ["aborted"]), ("wake", ["woken"]), ("compact", ["compacted"]),
+    ("prompt show", ["prompt"]), ("prompt", ["prompt"]), ("remember --user x", ["remembered"]),
+    ("remember --list --user", ["remembered"]),
     ("retry", ["retrying"]), ("retry s4h8w2c1.17 --wait", ["retrying", "result"]),
     ("followup --key k --retry x", ["receipt"]), ("wake s4h8w2c1.17", ["woken"]),
     ("queue", ["message", "message"]), ("queue ls", ["message", "message"]),

@@ -18,7 +18,7 @@ import trio
 
 from dshd import wire
 from dshd.config import Config
-from dshd.driver.port import Services
+from dshd.driver.port import Notes, Services
 from dshd.hooks.attention import Attention
 from dshd.hooks.commands import NoHooks
 from dshd.log.codec import Event, decode
@@ -174,6 +174,10 @@ class Nowhere:
     async def instructions(self, directory: Path) -> list[tuple[str, str]]:
         await trio.lowlevel.checkpoint()
         return []
+
+    async def notes(self, directory: Path) -> Notes:
+        await trio.lowlevel.checkpoint()
+        return Notes()
 
     async def git(self, directory: Path) -> None:
         await trio.lowlevel.checkpoint()

@@ -15,6 +15,7 @@ import attrs
 import orjson
 import trio
 
+from dshd.driver.port import Notes
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockEnd, BlockStart, Chunk, Finish, TextDelta, ToolCallDelta, Usage
 from dshd.model.errors import ModelError
@@ -199,6 +200,10 @@ class Outside:
     async def instructions(self, directory: Path) -> list[tuple[str, str]]:
         await trio.lowlevel.checkpoint()
         return []
+
+    async def notes(self, directory: Path) -> Notes:
+        await trio.lowlevel.checkpoint()
+        return Notes()
 
     async def git(self, directory: Path) -> None:
         await trio.lowlevel.checkpoint()

@@ -1,7 +1,8 @@
 """One session, kept going while it is in memory: its ledger, its driver, and whoever asks something of it.
 
 `session` is what others hold, a door to what is behind it: `saying` (messages), `stopping` (abort, wake,
-retry), `waiting`, `maintaining` (compact), `queue_commands`.
+retry), `waiting`, `maintaining` (compact), `prompting` (what the model is told),
+`queue_commands`.
 
 Below them is `live`: the ledger and the driver, started and stopped; with `clock` (what comes due), `keeping`
 (checkpoints, and what leaves memory), `loading` (who holds it, and how long it stays), `surroundings` (what

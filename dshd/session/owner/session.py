@@ -26,7 +26,7 @@ from dshd.session.deciding.budget import Now
 from dshd.session.fold.attachments import Content
 from dshd.session.fold.events import Queue
 from dshd.session.fold.who import Peer
-from dshd.session.owner import maintaining, queue_commands, saying, stopping, waiting
+from dshd.session.owner import maintaining, prompting, queue_commands, saying, stopping, waiting
 from dshd.session.owner.live import Live
 from dshd.session.shown import views, why
 
@@ -91,6 +91,10 @@ class Session(Live):
         """Compact the conversation, now or at the next step boundary; what became of it. See
         `maintaining`."""
         return await maintaining.compact(self, peer)
+
+    async def prompt(self) -> Json:
+        """What the next request is made of; see `prompting`."""
+        return await prompting.show(self)
 
     # --- waiting
 
