@@ -13,6 +13,7 @@ from dshd.control.logfile import LogFile, as_line
 from dshd.errors import Damaged, DshError
 from dshd.log.codec import Event, encode
 from dshd.log.memory import MemoryDisk
+from tests.amount import examples
 
 PATH = Path("/log.jsonl")
 
@@ -44,7 +45,7 @@ def test_a_line_is_believed_with_its_checksum_and_its_newline_only() -> None:
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=300), st.integers(-1, 310))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_every_line_is_found_by_its_seq(sizes: list[int], seq: int) -> None:
     lines = [line(i, text="x" * size) for i, size in enumerate(sizes)]
     log = log_of(*lines)

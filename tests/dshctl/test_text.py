@@ -82,7 +82,8 @@ def test_over_8_mib_is_too_much_and_nothing_was_sent() -> None:
     assert full.value.outcome == "not-written"
 
 
-def test_an_endless_pipe_ends_in_an_error_and_bounded_memory() -> None:
+def test_an_endless_pipe_ends_in_an_error_and_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "MAX_TEXT", 1 << 20)
     with open("/dev/zero", "rb") as endless, pytest.raises(Full):
         text.gather((), endless, False)
 

@@ -15,6 +15,7 @@ from dshd.log.memory import MemoryDisk, Seeded
 from dshd.log.recovery import open_log, reopen_copy
 from dshd.log.store import Store
 from dshd.log.writer import LogWriter
+from tests.amount import examples
 from tests.log.kit import KNOWN, LOG, SESSION, STATE, header, lines, note
 
 
@@ -145,5 +146,5 @@ class LogMachine(RuleBasedStateMachine):
         assert [event.data["text"] for event in found.events[1:]][: len(self.durable)] == self.durable
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=30)
 TestLogMachine = LogMachine.TestCase

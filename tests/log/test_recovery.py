@@ -22,6 +22,7 @@ from dshd.log.recovery import open_log, read_log, reopen_copy
 from dshd.log.repair import repair
 from dshd.log.survey import Region
 from dshd.log.vocabulary import gap_event
+from tests.amount import examples
 from tests.log.kit import KNOWN, LOG, batch, disk_with, header, lines, note, opened, reopened, seqs
 
 # A header, an acknowledged batch, and one that was on its way to disk when the power went.
@@ -250,7 +251,7 @@ def test_a_full_disk_keeps_a_tail_from_being_cut_not_the_log_from_being_opened_l
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 12), st.integers(1, 6000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(100))
 def test_no_power_cut_loses_a_synced_line_or_passes_for_damage(random: Random, count: int, size: int) -> None:
     disk = disk_with(ACKED)
     file = disk.open_log(LOG)
@@ -391,7 +392,7 @@ def test_several_damages_and_a_torn_tail_are_told_apart() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 def test_whatever_happens_to_the_bytes_opening_ends_in_a_verdict(random: Random) -> None:
     data = bytearray(ACKED + LAST + LATER)
     for _ in range(random.randint(1, 5)):

@@ -15,6 +15,7 @@ from dshd.log.disk import RealDisk
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.log.recovery import Opened, repair
 from dshd.log.repair import salvage
+from tests.amount import examples
 from tests.log.kit import LOG, SESSION, batch, disk_with, header, lines, note, opened, reopened, seqs
 
 DATA = lines(header(mode="full", depth=0), batch(1, 3), batch(4, 6), batch(7, 8))
@@ -167,7 +168,7 @@ def test_what_a_foreign_hand_cut_off_a_faulted_log_becomes_a_gap() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 def test_whatever_is_damaged_can_be_repaired(random: Random) -> None:
     data = bytearray(DATA)
     for _ in range(random.randint(1, 5)):

@@ -13,6 +13,7 @@ from dshd.errors import Conflict, DshError, NoSpace, NotFound
 from dshd.log.disk import Disk, RealDisk
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Seeded, Survivor
 from dshd.log.store import RESERVE_SIZE, Reserve, Store
+from tests.amount import examples
 from tests.log.kit import header, lines
 
 STATE = Path("/home/me/state")
@@ -61,7 +62,7 @@ def test_preparing_twice_is_fine_and_durable(disk: MemoryDisk, store: Store) -> 
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_a_crash_while_creating_leaves_the_whole_session_or_none(random: Random) -> None:
     disk = MemoryDisk()
     store = store_on(disk)
@@ -137,7 +138,7 @@ def test_a_deleted_session_is_gone_with_its_mark(disk: MemoryDisk, store: Store)
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_a_crash_while_deleting_leaves_the_whole_session_or_none(random: Random) -> None:
     disk = MemoryDisk()
     store = store_on(disk)

@@ -15,6 +15,7 @@ from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk, Finish, Usage
 from dshd.model.errors import ModelError
 from dshd.model.pieces import MAX_NOISE
+from tests.amount import examples
 
 Json = dict[str, Any]
 
@@ -90,7 +91,7 @@ def test_an_answer_streams_and_ends() -> None:
     assert got.usage == {"input": 10, "cached": 0, "output": 2, "reasoning": 0}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_borders_of_pieces_do_not_matter(draw: Any) -> None:
     stream = BEGIN + text(0, "Grüße \u2028 🎉") + tool(1, '{"a":', '"é"}') + ends("tool_use")

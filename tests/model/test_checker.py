@@ -17,6 +17,7 @@ from dshd.model.http import Http
 from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile
 from dshd.model.request import Memo, ModelRequest, ToolSpec
+from tests.amount import examples
 
 Message = dict[str, Any]
 
@@ -125,7 +126,7 @@ messages = st.one_of(
 histories = st.lists(messages, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150))
 @given(histories, st.booleans(), st.booleans())
 def test_any_history_becomes_one_that_the_strictest_server_takes(
     history: list[Message], ids: bool, alternate: bool
@@ -138,7 +139,7 @@ def test_any_history_becomes_one_that_the_strictest_server_takes(
     strict(got, alternate=alternate)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(histories)
 def test_checking_twice_changes_nothing_and_checking_does_not_touch_what_it_is_given(
     history: list[Message],
@@ -152,7 +153,7 @@ def test_checking_twice_changes_nothing_and_checking_does_not_touch_what_it_is_g
     assert repr(history) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(histories, st.lists(st.integers(0, 12), max_size=5), st.sampled_from(["never", "tools", "always"]))
 def test_a_history_that_grows_or_is_replaced_is_encoded_as_if_it_were_new(
     history: list[Message], ends: list[int], back: Any

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dshd.model.blocks import Assembled, Assembler
@@ -514,7 +514,6 @@ def outcome(*pieces: bytes) -> tuple[list[Chunk], str | None]:
     return out, None
 
 
-@settings(deadline=None)
 @given(st.lists(parts, max_size=8).map(b"".join), st.lists(st.integers(0, 2000)))
 def test_any_splitting_of_the_bytes_gives_the_same_chunks(stream: bytes, cuts: list[int]) -> None:
     at = sorted({cut for cut in cuts if 0 < cut < len(stream)})
@@ -524,7 +523,6 @@ def test_any_splitting_of_the_bytes_gives_the_same_chunks(stream: bytes, cuts: l
     assert outcome(*(bytes([byte]) for byte in stream)) == whole
 
 
-@settings(deadline=None)
 @given(st.lists(parts, max_size=8).map(b"".join))
 def test_whatever_comes_the_chunks_are_legal(stream: bytes) -> None:
     """The assembler takes all of them, and the last of a whole answer is its finish."""
@@ -537,7 +535,6 @@ def test_whatever_comes_the_chunks_are_legal(stream: bytes) -> None:
             assembler.result()
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_and_nothing_worse(stream: bytes) -> None:
     assert outcome(stream)[1] in {"STREAM_CLOSED", "EMPTY_RESPONSE", "MALFORMED_RESPONSE"}

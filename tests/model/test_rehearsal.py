@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -307,7 +307,6 @@ user_messages = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(user_messages, st.none()), max_size=10))
 def test_any_conversation_gets_answers_that_end_and_that_are_the_same_again(
     script: list[Message | None],

@@ -8,7 +8,6 @@ acknowledged must be on the disk. ``DSHD_LONG=1`` looks longer.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
@@ -35,12 +34,12 @@ from dshd.model.errors import ModelError
 from dshd.plugins import Defer, PreStep, Reject
 from dshd.session.owner.session import Session
 from dshd.tools.tool import ToolContext, ToolOutput, text_output
+from tests.amount import LONG, examples
 from tests.session.host import Host
 from tests.session.invariants import check_acknowledged, check_log, check_memory
 from tests.session.rig import ME, Gate, World, call, say
 from tests.session.small import PLACES, Small
 
-LONG = os.environ.get("DSHD_LONG") == "1"
 MOST = 12
 DEFERRED_S = 1000.0
 TEXTS = ("a", "b")
@@ -516,10 +515,9 @@ def check_order(events: Any) -> None:
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=2000 if LONG else 100,
+    max_examples=examples(60),
     report_multiple_bugs=False,
     stateful_step_count=60 if LONG else 30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )

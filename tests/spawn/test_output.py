@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from dshd.spawn import output
 from dshd.spawn.output import Output
+from tests.amount import LONG
 from tests.spawn.helpers import Tree, below
 
-LONG = os.environ.get("DSHD_LONG") == "1"
 SIZE = (1 << 30) if LONG else 200_000_000
 
 

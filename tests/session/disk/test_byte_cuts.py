@@ -8,7 +8,6 @@ byte of every batch, else every byte of some and some bytes of all.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +24,11 @@ from dshd.log.memory import MemoryDisk
 from dshd.session.disk import opening
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
+from tests.amount import LONG
 from tests.session.invariants import check_acknowledged, check_log, check_memory, ids_inserted
 from tests.session.rig import ME, STATE, World, call, followup, settled
 from tests.session.scripted import Account, play
 
-LONG = os.environ.get("DSHD_LONG") == "1"
 ID = "s0000000"
 PATH = STATE / "sessions" / ID / "log.jsonl"
 

@@ -8,7 +8,6 @@ until it is reopened; what was acknowledged is there, and other sessions never n
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,12 +23,13 @@ from dshd.errors import DshError, Faulted, NoSpace, Stalled
 from dshd.log.codec import decode
 from dshd.log.memory import Everything, MemoryDisk, Seeded
 from dshd.session.owner.session import Session
+from tests.amount import LONG
 from tests.session.invariants import check_acknowledged, check_log, check_memory
 from tests.session.rig import ME, World, call, followup, memory, say, settled, until
 from tests.session.scripted import Account, play
 
 LOG = "log.jsonl"
-EVERY = 1 if os.environ.get("DSHD_LONG") == "1" else 2  # of the calls where it matters less
+EVERY = 1 if LONG else 2  # of the calls where it matters less
 
 
 def sent_ids(world: World, session: Session) -> dict[str, str]:
