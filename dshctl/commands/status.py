@@ -13,7 +13,7 @@ from dshctl.base import Cli, command
 from dshctl.commands.show import size_text
 from dshctl.output import cut, one_line, pad, width
 from dshctl.times import age, clock, coming, now_ms, since, until
-from dshd import budgets, wire
+from dshd import __version__, budgets, wire
 from dshd.errors import Unreachable
 
 Json = dict[str, Any]
@@ -136,12 +136,18 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
 def heading(status: Json, now: int) -> str:
     """``dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31 of $10.``"""
     started = status.get("started_at")
-    parts = [f"dshd {status.get('version', '?')}", f"pid {status.get('pid', '?')}"]
+    parts = [f"dshd {_version(status)}", f"pid {status.get('pid', '?')}"]
     if started:
         parts.append(f"up {age(now - started)}")
     if status.get("supervisor"):
         parts.append(str(status["supervisor"]))
     return ", ".join(parts) + "." + _today(status)
+
+
+def _version(status: Json) -> str:
+    """Both, where dshctl is another."""
+    theirs = str(status.get("version", "?"))
+    return theirs if theirs in ("?", __version__) else f"{theirs} (dshctl {__version__})"
 
 
 def _today(status: Json) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dshctl import fates, times
+from dshd import __version__
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, message
 
@@ -92,7 +93,7 @@ CLOSED = session(
 )
 STATUS: Json = {
     "type": "status",
-    "version": "1.2.0",
+    "version": __version__,
     "pid": 4121,
     "started_at": NOW - (3 * 24 + 4) * 60 * MIN,
     "supervisor": "systemd",
@@ -106,7 +107,7 @@ STATUS: Json = {
 def test_status_says_first_what_needs_a_person(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["daemon.status"] = STATUS
     assert dshctl("status").out.splitlines() == [
-        "dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31.",
+        f"dshd {__version__}, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31.",
         "",
         "needs you",
         "  docs      wants to run: rm -rf build/ (6 min)                      dshctl allow a3",
@@ -160,9 +161,10 @@ def test_long_reasons_and_names_are_cut_on_a_terminal_and_commands_stay(dshctl: 
 
 def test_status_in_a_word_when_all_is_well(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["daemon.status"] = {**STATUS, "sessions": [], "closed": 0, "today": {}, "supervisor": None}
-    assert (
-        dshctl("status").out == "dshd 1.2.0, pid 4121, up 3 d 4 h.  Nothing running, nothing waits for you.\n"
-    )
+    well = "pid 4121, up 3 d 4 h.  Nothing running, nothing waits for you.\n"
+    assert dshctl("status").out == f"dshd {__version__}, {well}"
+    fake.answers["daemon.status"]["version"] = "9.9"
+    assert dshctl("status").out == f"dshd 9.9 (dshctl {__version__}), {well}"
     assert dshctl("status", "--short").out == ""
     assert dshctl("status", "--check").code == 0
 
