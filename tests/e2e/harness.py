@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.e2e.rpc import Rpc
 
@@ -52,7 +52,7 @@ class Home:
             **(env or {}),
         }
 
-    def __enter__(self) -> Home:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
