@@ -18,6 +18,7 @@ and the world were at that instant, had the daemon died there. So one beginning 
 - `coverage`: what was reached, and what never.
 - `shrink`: the smallest plan that still fails.
 - `bugs`: planted ones, to show that it would be noticed.
+- `schedules`: histories of what is sent by the clock, apart from the others.
 
 ``python -m tests.sim --help`` runs it by hand.
 """

@@ -272,8 +272,11 @@ MAKERS: dict[str, Any] = {
     "release": lambda r: {"at": r.randrange(50)},
     "move": lambda r: {"how": r.choice(("first", "last", "promote", "demote")), **_ids(r)},
     "remove": _ids,
-    "edit": lambda r: {"at": r.randrange(50), "version": r.choice((None, None, "now", 1)),
-                       "long": r.random() < 0.1},
+    "edit": lambda r: {
+        "at": r.randrange(50),
+        "version": r.choice((None, None, "now", 1)),
+        "long": r.random() < 0.1,
+    },
     "clear": lambda r: {"queue": r.choice((None, "next-turn", "next-step", "held"))},
     "wait": lambda r: {"at": r.randrange(50), "stay": r.random() < 0.3, "for": r.choice((None, None, 0.5))},
     "wait_idle": lambda r: {"stay": r.random() < 0.2},

@@ -78,9 +78,7 @@ def _bugs_heard(past: Past) -> Iterator[_Bugs]:
         log.propagate = propagate
 
 
-async def _all(
-    plan: Plan, past: Past, heard: _Bugs, clock: Any, trace: Any, branch: int | None
-) -> None:
+async def _all(plan: Plan, past: Past, heard: _Bugs, clock: Any, trace: Any, branch: int | None) -> None:
     clockwork.start_again(clock, plan.seed, 0)
     past.count("histories")
     await _lives(plan, past, trace if branch is None else None, Start(MemoryDisk(), deque(plan.actions)))

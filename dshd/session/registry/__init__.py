@@ -5,7 +5,7 @@
 - Coming: `creating` (a new one, or what the same key stands for), with `making`; `porter` (forks, imports,
   exports).
 - Going: `removing`, with `run_keys` (what a run's key stands for after it).
-- By the clock: `scheduler`.
+- By the clock: `scheduler`, with `scheduled_runs` (a new session each time).
 - Between: `mending` (checked, repaired, reopened after a fault), with `requests` (each that was sent, made
   again from the log).
 

@@ -8,26 +8,23 @@
 |                           |                  | time                                                     |
 
 `HOME` is a log like a session's, made with the first schedule, that nobody can send to. It gives out the ids,
-too. Secrets that a run's environment has are kept beside it (``env-c1.json``), never in it.
+too. How runs are made is in `scheduled_runs`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-import attrs
 import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound
+from dshd.errors import Conflict, Denied, Invalid, NotFound
 from dshd.log.store import Store
 from dshd.session.deciding import firing, scheduling, when
-from dshd.session.deciding.firing import Instant
 from dshd.session.deciding.scheduling import Wanted
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold.events import VERSION
@@ -42,25 +39,13 @@ from dshd.session.registry.creating import Creator
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.listing import Listing
 from dshd.session.registry.loader import Loader
+from dshd.session.registry.scheduled_runs import Runs
 from dshd.session.shown import scheduled
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 NEXT: Final = 3  # instants that are told
-
-# Of a run's view: it has not ended, and nobody is needed to end it.
-_GOES_ON: Final = frozenset(("running", "waiting", "asks"))
-
-
-@attrs.frozen(slots=True)
-class ByClock(Peer):
-    """Who makes the runs."""
-
-    about: Any = None
-
-    def _source(self, kind: str) -> Json:
-        return dict(self.about)
 
 
 class Scheduler:
@@ -72,7 +57,7 @@ class Scheduler:
         self._hops = hops
         self._listing = listing
         self._loader = loader
-        self._creator = creator
+        self._runs = Runs(store, hops, listing, creator, services)
         self._services = services
         self._board = board
         self._what_ends_us = what_ends_us
@@ -154,10 +139,10 @@ class Scheduler:
 
     async def _add_run(self, home: Session, wanted: Wanted, p: wire.ScheduleAddParams, peer: Peer) -> str:
         assert p.run is not None
-        await self._creator.check(p.run.replace(text=p.text, terminal=False), peer)
+        await self._runs.check(p.run.replace(text=p.text), peer)
         by = peer.source()
         (id,) = await home.writable().propose(lambda s: scheduling.number(s, HOME))
-        await self._keep_secrets(id, environment.parted(p.run.env)[1])
+        await self._runs.keep(id, p.run.env)
         await home.writable().propose(lambda s: scheduling.add(s, id, wanted, by))
         return id
 
@@ -238,7 +223,8 @@ class Scheduler:
         await ledger.propose(lambda s: decide(s, id, by))
         if op != "rm":
             return await self._row(session.id, id)
-        await self._drop_secrets(session, id)
+        if session.id == HOME:
+            await self._runs.forget(id)
         return before
 
     async def run(self, id: str, peer: Peer) -> Json:
@@ -247,7 +233,7 @@ class Scheduler:
         ledger, by = session.guard_person(peer), peer.source()
         if session.id == HOME:
             one = scheduling.of(session.state, id)
-            await self._fire_run(session, firing.at_once(one, self._services.now(), by))
+            await self._runs.fire(session, firing.at_once(one, self._services.now(), by))
         else:
             await ledger.propose(lambda s: _run_now(s, id, by, self._most))
         return await self._row(session.id, id)
@@ -266,7 +252,7 @@ class Scheduler:
         with loading.holding():
             session = await self._loader.get(id)
             if id == HOME:
-                await self._fire_runs(session)
+                await self._runs.fire_due(session)
             else:
                 await self._recall(session)
                 await session.writable().record(lambda s: firing.tick(s, self._most))
@@ -281,74 +267,6 @@ class Scheduler:
                     names.append(("k", instant.key))
                 loading.hold_or_drop(await session.recall(*names))
 
-    async def _fire_runs(self, home: Session) -> None:
-        await self._listing.rows()  # from here on the keys of all runs are known
-        now = self._services.now()
-        for id in list(home.state.schedules):
-            one = home.state.schedules.get(id)
-            if one is not None and firing.was_set_back(one, now):
-                await self._reckon(home, id)
-                continue
-            if one is not None and one.due is not None and one.due <= now:
-                one = await self._noted_cut_off(home, one)
-            instant = firing.due(one, now) if one is not None else None
-            if instant is not None:
-                await self._fire_run(home, instant)
-
-    async def _reckon(self, home: Session, id: str) -> None:
-        await home.writable().record(lambda s: firing.reckon(s, id))
-
-    async def _noted_cut_off(self, home: Session, one: Schedule) -> Schedule | None:
-        """Its run is there, and what became of the instant is not noted: a crash came between the two."""
-        instant = firing.cut_off(one)
-        made = self._creator.id_of_key(instant.key) if instant is not None else None
-        if instant is not None and made is not None:
-            await self._note(home, instant, message=f"{made}.1", session=made)
-        return home.state.schedules.get(one.id)
-
-    async def _fire_run(self, home: Session, instant: Instant) -> None:
-        one = instant.schedule
-        skip = instant.skip or (None if instant.by else self._overlaps(one))
-        if skip is not None:
-            return await self._note(home, instant, skipped=skip[0], detail=skip[1])
-        try:
-            made = await self._creator.create(await self._asked(instant), self._peer(instant))
-        except DshError as refused:
-            if refused.retryable:
-                raise
-            log.warning("schedule %s was refused: %s", one.id, refused.message)
-            return await self._note(
-                home, instant, skipped="refused", detail=refused.message, code=refused.code
-            )
-        message = (made.receipt or {}).get("message")
-        session = made.session.id if made.session is not None else None
-        await self._note(home, instant, message=message, session=session)
-
-    async def _note(self, home: Session, instant: Instant, **became: Any) -> None:
-        await home.writable().record(lambda s: firing.note(s, instant, **became))
-
-    def _overlaps(self, one: Schedule) -> tuple[str, str] | None:
-        sent = one.sent
-        if one.overlap != "skip" or sent is None or sent.session is None or sent.outcome is not None:
-            return None
-        view = self._listing.view(sent.session)
-        if view is None or view["state"] not in _GOES_ON:
-            return None
-        return "overlap", f"{sent.session} is still {view['state']}"
-
-    async def _asked(self, instant: Instant) -> wire.CreateParams:
-        one = instant.schedule
-        given = {**(one.run or {}), "env": {**(one.run or {}).get("env", {}), **await self._secrets(one.id)}}
-        name = given.pop("name", None)
-        if name is not None:
-            rows = await self._listing.rows()
-            name = wire.numbered(name, {row.name for row in rows if row.state != "closed"})
-        return wire.CreateParams(**given, name=name, text=one.text, key=instant.key)
-
-    def _peer(self, instant: Instant) -> Peer:
-        by = instant.schedule.by
-        return ByClock(uid=int(by.get("uid") or 0), kind="schedule", about=instant.source)
-
     # --- what a run's end tells
 
     async def ended(self, key: str, outcome: str) -> None:
@@ -356,24 +274,6 @@ class Scheduler:
         home = await self.home()
         if home is not None and home.usable:
             await home.writable().record(lambda s: firing.run_ended(s, key, outcome))
-
-    # --- secrets
-
-    async def _keep_secrets(self, id: str, secrets: dict[str, str]) -> None:
-        if secrets:
-            path, data = self._store.session_dir(HOME) / f"env-{id}.json", json.dumps(secrets).encode()
-            await self._hops.write(lambda: self._store.disk.write_atomic(path, [data]))
-
-    async def _secrets(self, id: str) -> dict[str, str]:
-        return await self._hops.read(lambda: environment.read(self._store.disk, self._path(id)))
-
-    def _path(self, id: str) -> Any:
-        return self._store.session_dir(HOME) / f"env-{id}.json"
-
-    async def _drop_secrets(self, session: Session, id: str) -> None:
-        if session.id == HOME:
-            with contextlib.suppress(OSError):
-                await self._hops.write(lambda: self._store.disk.unlink(self._path(id)))
 
 
 def _nexts(one: Schedule) -> list[int]:

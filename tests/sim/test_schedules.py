@@ -1,0 +1,30 @@
+"""Histories of schedules; ``DSHD_LONG=1`` plays many."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from dshd.session.registry.scheduled_runs import Runs
+from tests.sim.schedules import play
+
+SEEDS = 500 if os.environ.get("DSHD_LONG") == "1" else 6
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_each_instant_sends_at_most_once_and_nothing_acknowledged_is_lost(seed: int) -> None:
+    assert play(seed).finds == []
+
+
+def test_it_would_be_noticed() -> None:
+    """Runs that are made without the key of their instant."""
+    asked = Runs._asked
+
+    async def keyless(self: Runs, instant: Any) -> Any:
+        return (await asked(self, instant)).replace(key=None)
+
+    with mock.patch.object(Runs, "_asked", keyless):
+        assert any(play(seed).finds for seed in range(6))
