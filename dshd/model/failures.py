@@ -213,8 +213,9 @@ def retry_hint(headers: Mapping[str, str], error: Any) -> tuple[float | None, in
     """``(seconds from now, None)``, ``(None, Unix ms)``, or neither, from what the provider says.
 
     ``retry-after-ms``; ``retry-after`` as seconds (whole or not) or as an HTTP date, which is counted from
-    the server's own ``date`` if it sent one, so that its clock may be wrong; else the error's
-    ``retry_after``, ``retryDelay`` ("34s") or "try again in 1m2.5s".
+    the server's own ``date`` if it sent one, so that its clock may be wrong, or as the Unix time that some
+    send; else the error's ``retry_after`` and its like, ``retryDelay`` ("34s") or "try again in 1m2.5s"; else
+    when a limit that is used up begins anew (``x-ratelimit-reset``, which relays put into the error, too).
     """
     in_ms = _positive(headers.get("retry-after-ms"), 0.001)
     if in_ms is not None:
@@ -222,8 +223,37 @@ def retry_hint(headers: Mapping[str, str], error: Any) -> tuple[float | None, in
     value = headers.get("retry-after", "").strip()
     if value:
         plain = _positive(value)
-        return (plain, None) if plain is not None else _from_date(value, headers.get("date"))
-    return _from_body(error), None
+        return _moment(plain) if plain is not None else _from_date(value, headers.get("date"))
+    said = _from_body(error)
+    return (said, None) if said is not None else _from_reset({**headers, **_relayed(error)})
+
+
+UNIX_S, UNIX_MS = 1e9, 1e12  # no provider makes anybody wait for thirty years
+
+
+def _moment(number: float) -> tuple[float | None, int | None]:
+    """Seconds from now, or Unix s or ms, by their size."""
+    if number >= UNIX_MS:
+        return None, round(number)
+    return (None, round(number * 1000)) if number >= UNIX_S else (number, None)
+
+
+def _from_reset(headers: Mapping[str, Any]) -> tuple[float | None, int | None]:
+    """Of a limit that is used up; of one that isn't it says nothing about when to come back."""
+    if _number(headers.get("x-ratelimit-remaining")) != 0:
+        return None, None
+    value = str(headers.get("x-ratelimit-reset", "")).strip()
+    plain = _positive(value)
+    if plain is not None:
+        return _moment(plain)
+    return (_duration(value), None) if _DURATION.fullmatch(value) else (None, None)
+
+
+def _relayed(error: Any) -> dict[str, Any]:
+    """The headers that a relay had from the provider, with lower-case names."""
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    headers = metadata.get("headers") if isinstance(metadata, dict) else None
+    return {str(k).lower(): v for k, v in headers.items()} if isinstance(headers, dict) else {}
 
 
 def _positive(value: object, unit: float = 1.0) -> float | None:
@@ -234,6 +264,13 @@ def _positive(value: object, unit: float = 1.0) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) and number > 0 else None
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(str(value))
+    except ValueError:
+        return None
 
 
 def _from_date(value: str, server_now: str | None) -> tuple[float | None, int | None]:
@@ -252,10 +289,17 @@ def _unix(date: str) -> float | None:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
+_MEMBERS = (  # {how errors call the time: its unit in s}
+    ("retry_after", 1.0), ("retryAfter", 1.0), ("retry_after_seconds", 1.0), ("retry_after_ms", 0.001),
+)  # fmt: skip
+
+
 def _from_body(error: Any) -> float | None:
     if not isinstance(error, dict):
         return None
-    named = _positive(error.get("retry_after"))
+    places = [error, error.get("metadata")]
+    members = [(place, name, unit) for place in places if isinstance(place, dict) for name, unit in _MEMBERS]
+    named = next(filter(None, (_positive(place.get(name), unit) for place, name, unit in members)), None)
     if named is not None:
         return named
     details = error.get("details")
@@ -266,6 +310,9 @@ def _from_body(error: Any) -> float | None:
         r"(?:try|retry)(?: again)? in ((?:[\d.]+ ?(?:ms|s|m|h)[a-z]*\s?)+)", str(error.get("message"))
     )
     return _duration(said.group(1)) if said else None
+
+
+_DURATION = re.compile(r"(\d+(\.\d+)? ?(ms|s|m|h))+")
 
 
 def _duration(text: str) -> float | None:

@@ -64,7 +64,7 @@ class Model:
             if answer[2]:
                 await emit(BlockStart(0, "text"))
                 await emit(TextDelta(0, "half"))
-            raise ModelError(answer[1], "simulated")
+            raise ModelError(answer[1], "simulated", retry_after=answer[3])
         elif kind == "raise":
             raise Simulated("simulated")
         else:
@@ -104,7 +104,8 @@ class Models:
 
     def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
         policy = RetryPolicy(quick=2, first=0.1)
-        return PreparedCall(route=route, adapter=self._adapter, model="m", retry=policy, window=100_000)
+        call = PreparedCall(route=route, adapter=self._adapter, model="m", retry=policy, window=100_000)
+        return call if patience is None else attrs.evolve(call, patience=patience)
 
     async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
         return Choice("scripted", "a plan")

@@ -16,6 +16,7 @@ from unittest import mock
 import attrs
 import trio
 
+from dshd.driver import asking
 from dshd.driver.driver import Driver
 from dshd.errors import DshError
 from dshd.log.disk import LogFile
@@ -25,6 +26,7 @@ from dshd.session.disk.ledger import Ledger
 from dshd.session.fold import folding, inbox
 from dshd.session.fold.events import splice
 from dshd.session.fold.layer import Table
+from dshd.session.fold.state import State
 from dshd.session.registry.loader import Loader
 from tests.sim.plan import make
 from tests.sim.play import play
@@ -227,13 +229,36 @@ def abort_without_parking() -> Patches:
     yield mock.patch.dict(folding.APPLIERS, {"abort/requested": unparked})
 
 
+def wait_closed_by_recovery() -> Patches:
+    """An opening closes a turn that only waits."""
+    recover = closing.recover
+
+    def closes(*args: Any, **more: Any) -> None:
+        recover(*args, **{**more, "waits": False})
+
+    yield mock.patch.object(closing, "recover", closes)
+    yield mock.patch.object(State, "owes", property(lambda self: self.turn is not None or self.repaired))
+
+
+def wait_told_before_sync() -> Patches:
+    """That a step waits is told, and waited for, before it is on disk."""
+    emit = asking._emit_wait
+
+    def soon(s: Any, *rest: Any) -> None:
+        urgent = s.urgent
+        emit(s, *rest)
+        s.urgent = urgent
+
+    yield mock.patch.object(asking, "_emit_wait", soon)
+
+
 BUGS: dict[str, Callable[[], Patches]] = {
     bug.__name__: bug
     for bug in (
         ack_before_sync, fold_before_sync, tell_before_sync, decision_on_folded_state, claim_lost_on_crash,
         latch_dropped, key_forgotten, parked_forgotten, synced_ignored, move_in_two_events,
         requeued_at_the_wrong_end, second_sync_believed, opening_not_synced, cache_believed,
-        abort_without_parking,
+        abort_without_parking, wait_closed_by_recovery, wait_told_before_sync,
     )
 }  # fmt: skip
 

@@ -223,7 +223,8 @@ class Clients:
         self.promise("retried", session.id, answer["turn"])
 
     async def wake_all(self, session: Session, args: dict[str, Any]) -> None:
-        for id in [view["id"] for view in await self.life.registry.views(False) if view["parked"]]:
+        views = await self.life.registry.views(False)
+        for id in [view["id"] for view in views if view["parked"] or view["waits"] == "provider"]:
             await (await self.life.registry.get(id)).wake(wire.WakeParams(), ME)
 
     async def rename(self, session: Session, args: dict[str, Any]) -> None:

@@ -40,6 +40,8 @@ class Turn:
     keeper: str | None = None
     step: int = 0
     step_open: bool = False
+    attempt: int = 0
+    waits: bool = False
     abort: str | None = None
     calls: dict[str, bool] = attrs.field(factory=dict)  # {unanswered call: started}
     entered: list[str] = attrs.field(factory=list)  # in the open step, claimed ones only
@@ -285,6 +287,9 @@ class Oracle:
             self.parked = "abort"
 
     def woke(self, event: Any, data: Any) -> None:
+        if data.get("try"):
+            self.need(self.turn is not None and self.turn.waits, "a step that doesn't wait is to try at once")
+            return
         self.crashes = 0
         if "retry" in data:
             self.wished(data["retry"])
@@ -334,6 +339,7 @@ class Oracle:
 
     def turn_end(self, event: Any, data: Any) -> None:
         turn, reason = self.open_turn(data), data["reason"]
+        self.need(not (turn.waits and self.closes_alive(data)), f"a turn that only waits is closed: {data}")
         self.need(not turn.step_open, "a turn ends inside a step")
         self.need(not turn.calls, f"calls without a result: {turn.calls}")
         if not self.history:
@@ -352,6 +358,11 @@ class Oracle:
         # a driver that runs goes on with whatever is there; one that was stopped or killed doesn't
         lives = event.seq >= self.since and not data.get("recovery")
         self.going_on = lives and not self.parked and bool(self.queues["next-turn"])
+
+    def closes_alive(self, data: Any) -> bool:
+        """Whether a stop or an opening ended it, and not what came of its work."""
+        stopped = data.get("recovery") or data.get("cause") == "shutdown"
+        return bool(stopped) and data["reason"] == "interrupted" and data.get("cause") != "import"
 
     def dies_by_abort(self, turn: Turn, id: str) -> bool:
         if turn.abort == "clear" or id == turn.opener:
@@ -375,6 +386,7 @@ class Oracle:
         self.need(turn.abort is None, "a step after the abort")
         self.need(not turn.calls, "a step while calls have no result")
         turn.step, turn.step_open, turn.entered = data["step"], True, []
+        turn.attempt, turn.waits = 0, False
 
     def step_end(self, event: Any, data: Any) -> None:
         turn = self.open_turn(data)
@@ -414,8 +426,18 @@ class Oracle:
         turn.calls = {b["id"]: False for b in data["content"] if b["type"] == "tool-call"}
 
     def request(self, event: Any, data: Any) -> None:
-        self.need(self.open_turn(data).step_open, "a request outside a step")
+        turn = self.open_turn(data)
+        self.need(turn.step_open, "a request outside a step")
+        self.need(data["attempt"] == turn.attempt + 1, f"attempt {data['attempt']} after {turn.attempt}")
+        self.need(turn.abort is None, "a request after the abort")
+        turn.attempt, turn.waits = data["attempt"], False
         self.sent.add(data["sha256"])
+
+    def failed(self, event: Any, data: Any) -> None:
+        turn = self.open_turn(data)
+        self.need(turn.step_open and data["attempt"] == turn.attempt + 1, "not an attempt of the open step")
+        turn.waits = bool(data.get("waits"))
+        self.need(not (turn.waits and turn.abort is not None), "a wait after the abort")
 
     def call(self, event: Any, data: Any) -> None:
         turn, id = self.open_turn(data), data["call"]
@@ -486,6 +508,7 @@ HANDLERS: dict[str, Any] = {
     "user/message": Oracle.user,
     "assistant/message": Oracle.assistant,
     "request/sent": Oracle.request,
+    "llm/retry": Oracle.failed,
     "tool/call": Oracle.call,
     "tool/result": Oracle.result,
 }

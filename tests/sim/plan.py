@@ -60,6 +60,7 @@ class Plan:
     answers: tuple[Any, ...] = ()
     verdicts: tuple[Any, ...] = ()
     max_pending: int = 1000
+    max_running: int = 8
     go_on: bool = False
     rot: float | None = None
     unloads: bool = False
@@ -73,6 +74,8 @@ class Plan:
         lines += [f"  the plugin: {verdict}" for verdict in self.verdicts if verdict != ("pass",)]
         if self.max_pending < 1000:
             lines.append(f"  [inbox] max_pending = {self.max_pending}")
+        if self.max_running < 8:
+            lines.append(f"  [driver] max_running = {self.max_running}")
         if self.go_on:
             lines.append("  [recovery] continue_interrupted = true")
         if self.unloads:
@@ -102,6 +105,7 @@ def make(seed: int) -> Plan:
         answers=tuple(_answer(r, i) for i in range(r.randint(2, 12))),
         verdicts=tuple(_verdict(r) for _ in range(r.randint(1, 6))) if plugin else (),
         max_pending=r.choice((1000, 1000, 1000, 4)),
+        max_running=r.choice((8, 8, 1)),
         go_on=r.random() < 0.2,
         rot=r.random() if r.random() < 0.08 else None,
         unloads=r.random() < 0.15,
@@ -112,14 +116,14 @@ def make(seed: int) -> Plan:
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 7, 9, 12, 16, 24)  # of a plan, in actions
 DEATHS = ("cut", "kill", "stop")
 SURVIVORS = ("nothing", "everything", "prefix", "blocks")
-WEATHER = ("full", "room", "fault", "short", "slow", "clock", "mend")
+WEATHER = ("full", "room", "fault", "short", "slow", "clock", "mend", "reload")
 BRANCHES, APART = 32, 12  # of a plan, at most; changes of the disk between two, at most
 
 
 ON = (
     *("turn/end", "turn/end", "turn/start", "step/end", "step/start", "assistant/message", "tool/call"),
     *("assistant/message", "assistant/message", "assistant/chunk", "tool/result", "inbox/spliced"),
-    "abort/requested",
+    *("abort/requested", "llm/retry"),
 )
 
 
@@ -307,7 +311,7 @@ WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
 
 
 def _answer(r: Random, n: int) -> Any:
-    """("say", text, finish) | ("call", tools, text) | ("error", code, after) | ("slow", s, answer)."""
+    """("say", text, finish) | ("call", tools, text) | ("error", code, half, after) | ("slow", s, answer)."""
     kind = r.random()
     if kind < 0.35:
         return ("say", f"answer {n}", r.choice(("stop",) * 8 + ("max-tokens", "content-filter")))
@@ -315,10 +319,13 @@ def _answer(r: Random, n: int) -> Any:
         return ("call", tuple(_tool(r, n, i) for i in range(r.choice((1, 1, 2, 3)))), r.random() < 0.3)
     if kind < 0.87:
         code = r.choice(("SERVER", "RATE_LIMIT", "STREAM_CLOSED", "AUTH", "TIMEOUT", "EMPTY_RESPONSE"))
-        return ("error", code, r.random() < 0.5)
+        return ("error", code, r.random() < 0.5, r.choice(NAMED))
     if kind < 0.88:
         return ("raise",)
     return ("slow", r.choice((0.01, 0.7, 4.0, 30.0)), _answer(r, n))
+
+
+NAMED = (None, None, 5.0, 40.0, 900.0, 30_000.0)  # s after which a provider wants to be asked; or no word
 
 
 def _tool(r: Random, n: int, i: int) -> Any:

@@ -255,6 +255,7 @@ class Player(Clients):
 
     async def do_stop(self, args: dict[str, Any]) -> None:
         self.life.die_in(None)
+        self.past.counts["waits at a stop"] += sum(map(_waits, self.life.registry.loaded.values()))
         with trio.move_on_after(PATIENCE_S):
             await self.life.registry.drain(args["grace"])
             if not self.life.weather:
@@ -265,7 +266,7 @@ class Player(Clients):
 
     def _stopped_well(self) -> None:
         for id, session in self.life.registry.loaded.items():
-            if session.broken is None and session.state.turn is not None:
+            if session.broken is None and session.state.turn is not None and not _waits(session):
                 self.life.find(f"{id}: turn {session.state.turn.number} is open after a planned stop")
 
     def do_full(self, args: dict[str, Any]) -> None:
@@ -294,6 +295,9 @@ class Player(Clients):
 
     def do_clock(self, args: dict[str, Any]) -> None:
         self.life.clock_ms += round(args["seconds"] * 1000)
+
+    def do_reload(self, args: dict[str, Any]) -> None:
+        self.life.registry.reloaded()
 
     def do_mend(self, args: dict[str, Any]) -> None:
         self.life.calm()
@@ -373,6 +377,10 @@ class Player(Clients):
                 await session.wait_message(message)
             if limit.cancelled_caught:
                 self.life.find(f"{message} is {session.state.receipts[message].state}, and a wait hangs")
+
+
+def _waits(session: Session) -> bool:
+    return session.state.turn is not None and session.state.turn.only_waits
 
 
 def _sits(session: Session) -> bool:

@@ -121,7 +121,8 @@ QUICK = {
     "decision_on_folded_state": 1500, "claim_lost_on_crash": 300, "key_forgotten": 300,
     "parked_forgotten": 600, "synced_ignored": 1500, "move_in_two_events": 1500,
     "requeued_at_the_wrong_end": 1500, "abort_without_parking": 600, "opening_not_synced": 600,
-    "second_sync_believed": 1500, "cache_believed": 1500,
+    "second_sync_believed": 1500, "cache_believed": 1500, "wait_closed_by_recovery": 400,
+    "wait_told_before_sync": 400,
 }  # fmt: skip
 
 

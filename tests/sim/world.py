@@ -19,6 +19,7 @@ import trio
 
 from dshd import wire
 from dshd.config import Config, Inbox, Recovery
+from dshd.config.daemon import Driver
 from dshd.control.takeup import Gate, Settled, TakingUp
 from dshd.driver.port import Services
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
@@ -261,8 +262,9 @@ class Life:
     def _services(self, tools: SimTools) -> Services:
         plan = self.plan
         config = Config(
-            inbox=Inbox(max_pending=plan.max_pending), recovery=Recovery(continue_interrupted=plan.go_on)
-        )
+            inbox=Inbox(max_pending=plan.max_pending), recovery=Recovery(continue_interrupted=plan.go_on),
+            driver=Driver(max_running=plan.max_running),
+        )  # fmt: skip
         return Services(
             models=Models(self),
             tools=tools,
@@ -373,6 +375,7 @@ def log_lines(disk: MemoryDisk, path: Path) -> list[bytes]:
     return disk.peek(path).splitlines(keepends=True)
 
 
+WAITS = b'"waits":true'
 _SOON = tuple(
     f'"type":"{type}"'.encode()
     for type in ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write", "hook/")
@@ -380,6 +383,6 @@ _SOON = tuple(
 
 
 def is_now(line: bytes) -> bool:
-    """Whether the contract wants this line durable before anybody is told."""
+    """Whether the contract wants this line durable before anybody is told; that a step waits, too."""
     start = line[:90]
-    return not any(mark in start for mark in _SOON)
+    return not any(mark in start for mark in _SOON) or (b'"type":"llm/retry"' in start and WAITS in line)
