@@ -2,7 +2,7 @@
 
 What a step waits for is in the log before anybody is told (`turns.Wait`, `OpenTurn.wait`), and while it
 waits nothing of it runs. So such a turn outlives the daemon: neither a planned stop nor an opening closes it
-(`OpenTurn.only_waits`), and the next daemon's driver opens it and waits on (`resumes` says how it goes on).
+(`OpenTurn.only_waits`), and the next daemon's driver opens it and waits on (`turn` says how it goes on).
 
 | it waits for | until                            | ends earlier by                 | then             |
 |--------------|----------------------------------|---------------------------------|------------------|
