@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import attrs
 
-from dshd.config.kinds import Command, Duration, Text
+from dshd.config.kinds import Command, Text, TimeLimit
 from dshd.strict import Path, Wrong
 from dshd.wire import did_you_mean
 
@@ -41,10 +42,22 @@ class Hook:
     event: Annotated[str, _event]
     command: Command
     on_failure: Literal["ignore", "block"] = "ignore"
-    timeout: Duration = 10.0
+    timeout: TimeLimit = 10.0
     name: Text | None = None
     matcher: Annotated[str, _pattern] | None = None
     env: list[str] = attrs.field(factory=list)
+
+
+BLOCKABLE: Final = frozenset(("pre_step", "pre_tool"))
+
+
+def in_vain(hooks: Sequence[Hook]) -> list[str]:
+    """A sentence for each hook that is to block where nothing can be blocked."""
+    return [
+        f"hooks[{n}].on_failure is block, and {hook.event} has nothing to block"
+        for n, hook in enumerate(hooks)
+        if hook.on_failure == "block" and hook.event not in BLOCKABLE
+    ]
 
 
 @attrs.frozen(slots=True, kw_only=True)

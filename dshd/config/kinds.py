@@ -40,6 +40,7 @@ def _not_empty(value: Any, path: Path) -> Any:
 
 
 Duration = Annotated[Any, _duration]
+TimeLimit = Annotated[Any, _duration, _positive]
 Count = Annotated[int, _positive]
 Limit = Annotated[int, _not_negative]
 Money = Annotated[float, _not_negative]

@@ -10,7 +10,7 @@ import attrs
 
 from dshd.config.budget import Budget, check_prices
 from dshd.config.daemon import Daemon, Driver, Inbox, Recovery
-from dshd.config.hooks import Hook, Notify
+from dshd.config.hooks import Hook, Notify, in_vain
 from dshd.config.model import Model, check_model
 from dshd.config.policy import Policy
 from dshd.config.routes import Route, check_routes, unpriced, used_routes
@@ -67,7 +67,8 @@ class Config:
 
     def warnings(self) -> list[str]:
         """What is right and still not what its writer will see, a sentence each."""
-        return [f"{name} is set, and this version does not carry it out yet" for name in self.ahead()]
+        ahead = [f"{name} is set, and this version does not carry it out yet" for name in self.ahead()]
+        return [*ahead, *in_vain(self.hooks)]
 
     def within_policy(self, mode: Mode) -> Mode:
         """The mode, or the most that the policy allows."""

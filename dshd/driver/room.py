@@ -10,6 +10,7 @@ import trio
 from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
+from dshd.hooks import causes
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.shown.views import WAITS_FOR_ROOM
 
@@ -24,5 +25,6 @@ async def when_room(run: Run, decide: Decide[T]) -> T:
         try:
             return await run.owner.record(decide)
         except NoSpace:
+            run.services.attention(causes.full())
             run.says(WAITS_FOR_ROOM.doing, waits=WAITS_FOR_ROOM.waits)
             await trio.sleep(ROOM_POLL_S)

@@ -24,11 +24,12 @@ from typing import Any, Final, Literal
 import attrs
 
 from dshd.errors import Invalid
+from dshd.tools.tool import clean
 from dshd.wire import parse_duration
 
 Outcome = Literal["passed", "blocked", "deferred", "failed"]
 
-LONGEST_ANSWER: Final = 256 * 1024  # bytes of stdout
+LONGEST_ANSWER: Final = 64 * 1024  # bytes of stdout
 LONGEST_REASON: Final = 8 * 1024  # characters
 DEFAULT_DEFERRAL_S: Final = 30.0
 _DECISIONS: Final[dict[str, Outcome]] = {
@@ -136,13 +137,22 @@ def _said(found: Mapping[str, Any], foreign_event: str) -> Answer:
 
 def _message(given: Any) -> Mapping[str, Any]:
     """A text, or an object with ``text`` or ``content`` and perhaps an ``id``."""
-    found = {"text": given} if isinstance(given, str) else given
+    found: Any = {"text": given} if isinstance(given, str) else given
     if not isinstance(found, dict):
         raise Unusable("one of its messages is neither a text nor an object")
     text, content, id = (_member(found, name, kind) for name, kind in _OF_A_MESSAGE)
-    if not content and not (text and text.strip()):
+    texts = [text] if content is None else [_text_of(block) for block in content]
+    if not any(text and text.strip() for text in texts):
         raise Unusable("one of its messages says nothing")
-    return {"content": content or [{"type": "text", "text": text}], **({"id": id} if id else {})}
+    blocks = [{"type": "text", "text": text} for text in texts]
+    return {"content": blocks, **({"id": id} if id else {})}
+
+
+def _text_of(block: Any) -> str:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    if not isinstance(text, str):
+        raise Unusable("one of its messages holds something else than text")
+    return clean(text)
 
 
 _OF_A_MESSAGE: Final = (("text", str), ("content", list), ("id", str))
@@ -192,4 +202,4 @@ def _member(found: Mapping[str, Any], name: str, kind: type) -> Any:
     value = found.get(name)
     if value is not None and not isinstance(value, kind):
         raise Unusable(f"{name} of its answer is not a {'list' if kind is list else 'text'}")
-    return value
+    return clean(value) if isinstance(value, str) else value

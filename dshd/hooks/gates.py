@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from dshd.config import Hook
+from dshd.config.hooks import BLOCKABLE
 from dshd.hooks import payload
 from dshd.hooks.answers import Answer
 from dshd.hooks.payload import About
@@ -24,7 +25,6 @@ log = logging.getLogger(__name__)
 
 Runs = Callable[[Hook, Place, Mapping[str, Any]], Awaitable[Run]]
 AROUND_TOOLS: Final = frozenset(("pre_tool", "post_tool"))
-BLOCKS: Final = frozenset(("pre_step", "pre_tool"))
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +76,7 @@ class Gate:
             answer = attrs.evolve(answer, outcome="blocked", reason=answer.stop)
         if answer.outcome != "failed":
             return answer
-        if self.hook.on_failure == "block" and self.hook.event in BLOCKS:
+        if self.hook.on_failure == "block" and self.hook.event in BLOCKABLE:
             return attrs.evolve(answer, outcome="blocked", reason=f"it failed: {answer.reason}")
         return Answer(outcome="passed")
 

@@ -51,7 +51,7 @@ async def run_hook(spawner: Spawner, hook: Hook, place: Place, found: Mapping[st
             cwd=place.dir,
             env=environment_of(hook, place, found),
             stdin=written(found),
-            timeout=hook.timeout or None,
+            timeout=hook.timeout,
             head=LONGEST_ANSWER,
             tail=0,
             merge=False,

@@ -335,3 +335,13 @@ def test_an_event_that_other_agents_call_so_is_named_by_ours() -> None:
     for theirs, said in (("PreToolUse", "here it is pre_tool"), ("pre_tol", "did you mean pre_tool?")):
         with pytest.raises(NotConfigured, match=re.escape(said)):
             user(f"[[hooks]]\nevent = '{theirs}'\ncommand = 'x'")
+
+
+def test_a_hook_that_is_to_block_where_nothing_can_be_is_told_of() -> None:
+    (warning,) = user("[[hooks]]\nevent = 'turn_end'\ncommand = 'x'\non_failure = 'block'").warnings()
+    assert warning == "hooks[0].on_failure is block, and turn_end has nothing to block"
+
+
+def test_a_hook_has_a_time_limit() -> None:
+    with pytest.raises(NotConfigured, match=r"timeout: must be more than 0"):
+        user("[[hooks]]\nevent = 'turn_end'\ncommand = 'x'\ntimeout = 0")

@@ -45,7 +45,7 @@ def test_a_reason_is_text_and_bounded_whatever_stderr_holds() -> None:
         (Ended(exit=0, stdout=b"checked 4 files"), "its answer is not JSON"),
         (Ended(exit=0, stdout=b"[1]"), "its answer is not a JSON object"),
         (Ended(exit=0, stdout=b"[" * 100_000), "its answer is not JSON"),
-        (Ended(exit=0, stdout=b"{", cut=True), "it answered more than 256 KiB"),
+        (Ended(exit=0, stdout=b"{", cut=True), "it answered more than 64 KiB"),
     ],
 )
 def test_anything_else_is_a_failure_that_says_what_it_was(ended: Ended, why: str) -> None:
@@ -63,6 +63,8 @@ def test_anything_else_is_a_failure_that_says_what_it_was(ended: Ended, why: str
         {"messages": "one"},
         {"messages": [1]},
         {"messages": [" "]},
+        {"messages": [{"content": [{"type": "text", "text": 5}]}]},
+        {"messages": [{"content": [{"type": "image", "data": "x"}]}]},
         {"decision": "reject", "messages": [None]},
         specific(permissionDecision="maybe"),
     ],
@@ -107,6 +109,13 @@ def test_the_stricter_of_two_decisions_holds() -> None:
 def test_changed_arguments_are_told_of_and_not_taken() -> None:
     answer = said(specific(permissionDecision="allow", updatedInput={"command": "rm -rf /"}))
     assert (answer.outcome, answer.remark) == ("passed", "it can't change what a tool is called with")
+
+
+def test_half_a_surrogate_pair_is_made_whole() -> None:
+    answer = said({"decision": "reject", "reason": "a\ud83d"})
+    assert answer.reason == "a\ufffd"
+    (message,) = said({"messages": [{"content": [{"type": "text", "text": "b\ud83d"}]}]}).messages
+    assert message["content"] == [{"type": "text", "text": "b\ufffd"}]
 
 
 def test_members_that_we_do_not_know_are_no_mistake() -> None:

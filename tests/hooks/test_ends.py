@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import trio
+import trio.testing
 
 from dshd.hooks.answers import Ended
 from dshd.hooks.ends import MOST_TRIES
@@ -12,7 +13,7 @@ from dshd.log.memory import Everything
 from dshd.session.owner.session import Session
 from tests.hooks.scripted import PASSES, Scripted, hook
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import World, call, followup, settled, until
+from tests.session.rig import ME, World, call, followup, settled, until
 
 
 async def told(world: World, session: Session, turns: int) -> None:
@@ -130,3 +131,24 @@ async def test_a_planned_stop_ends_a_hook_that_hangs_and_the_next_start_runs_it_
     async with world.crash(Everything()).run() as world:
         await told(world, await world.again(session), 1)
     assert seen(hooks)[-1] == (1, "completed", True)
+
+
+async def test_a_session_is_removed_when_it_has_been_told_or_at_once_by_force() -> None:
+    for force in (False, True):
+        hangs = Hanging()
+        async with World(hooks=Scripted(hook("turn_end"), check=hangs)).run() as world:
+            session = await world.session()
+            await settled(session, (await followup(session, "work"))["message"])
+            removed = trio.Event()
+
+            async def remove(world: World, id: str, force: bool, removed: trio.Event) -> None:
+                await world.registry.delete(id, force, ME)
+                removed.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(remove, world, session.id, force, removed)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert removed.is_set() == force
+                hangs.opened.set()
+                with trio.fail_after(5):
+                    await removed.wait()

@@ -81,7 +81,7 @@ async def test_what_it_prints_is_bounded(spawner: Spawner, tmp_path: Path) -> No
         ran = await run_hook(
             spawner, hook("yes | head -c 20000000"), Place(dir=str(tmp_path), daemon=PATH), FOUND
         )
-    assert ran.answer.reason == "it answered more than 256 KiB"
+    assert ran.answer.reason == "it answered more than 64 KiB"
 
 
 def test_it_sees_no_key_and_of_the_secrets_only_what_it_names() -> None:

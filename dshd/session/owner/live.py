@@ -244,8 +244,9 @@ class Live:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing runs or waits, and nothing is on its way to disk."""
-        busy = self._works or self.state.turn is not None or self.state.pending > 0
+        """Nothing runs or waits, hooks neither, and nothing is on its way to disk."""
+        works = self._works or self.ends.working
+        busy = works or self.state.turn is not None or self.state.pending > 0
         return not busy and not self.writes
 
     @property

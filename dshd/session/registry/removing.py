@@ -158,6 +158,8 @@ class Remover:
 async def _quiet(session: Session, force: bool, peer: Peer) -> None:
     """Returns, in the same step, when nothing runs or waits, or nothing can be known of it."""
     recorded = True  # or nothing can be
+    if force:
+        session.ends.stop()
     with trio.move_on_after(LAST_S):
         while not _may_go(session, recorded):
             if not (recorded and session.usable and _is_busy(session)):
