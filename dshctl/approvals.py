@@ -98,6 +98,7 @@ def answered(got: Json) -> str:
 
 # --- in place ------------------------------------------------------------------------------------
 
+LOOK_S: Final = 1.0  # between two looks whether somebody else has answered
 CHOICES: Final = "  y  once    s  for this session    n  no (n WHY: and tell it why)"
 SCOPES: Final = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
@@ -124,17 +125,39 @@ def _ask_one(cli: Cli, approval: Json) -> None:
     cli.out.fail(f"{approval['id']}  {sentences.name_of(approval)} wants to run")
     for line in (*what(approval), CHOICES):
         cli.out.fail(line)
-    while (params := _read(cli, str(approval["id"]))) is None:
-        cli.out.fail(CHOICES)
+    try:
+        while (params := _read(cli, str(approval["id"]))) is None:
+            cli.out.fail(CHOICES)
+    except AnsweredElsewhere:
+        cli.out.fail(f"\ndshctl: {approval['id']} is answered, or not asked any more.")
+        return
     try:
         cli.out.say(f"dshctl: {answered(cli.ask(params))}")
     except (Conflict, NotFound) as late:  # somebody else was quicker, or it is over
         cli.out.fail(f"dshctl: {late.message}")
 
 
+class AnsweredElsewhere(Exception):
+    """While it stood here."""
+
+
+def _somebody_types(cli: Cli, id: str) -> None:
+    """Return when there is something to read. Raises `AnsweredElsewhere`, which is looked at now and then."""
+    import select
+
+    try:
+        fd = sys.stdin.fileno()
+    except (OSError, ValueError):
+        return
+    while not select.select([fd], [], [], LOOK_S)[0]:
+        if all(one["id"] != id for one in cli.ask(wire.ApprovalListParams())["approvals"]):
+            raise AnsweredElsewhere
+
+
 def _read(cli: Cli, id: str) -> wire.ApprovalAnswerParams | None:
     """What was typed; None if it means nothing. Raises EOFError at the end of input."""
     cli.out.err.write(f"{id}? ")
+    _somebody_types(cli, id)
     typed = sys.stdin.readline()
     if not typed:
         raise EOFError

@@ -75,24 +75,26 @@ def test_who_waits_on_a_terminal_is_asked_in_place(home: Home, model: Model) -> 
     ask(home)
     home.start()
     first, second = bash("touch one"), bash("touch two")
-    process, fd = terminal(home, "run", "--name", "here", script(first, second, first))
+    process, fd = terminal(home, "run", "--name", "here", script(first, second, first, second))
     try:
         assert "touch one" in read_until(fd, "a1? ")
         os.write(fd, b"what\n")
         read_until(fd, "a1? ")
         os.write(fd, b"s\n")
         read_until(fd, "a2? ")
+        home.ok("deny", "a2")
+        assert "is answered" in read_until(fd, "a3? ")
         os.write(fd, b"\x04")
-        assert "dshctl allow a2" in read_until(fd, "--reason")
+        assert "dshctl allow a3" in read_until(fd, "--reason")
         assert (home.work / "one").exists()
         assert not (home.work / "two").exists()
-        home.ok("allow", "a2")
+        home.ok("allow", "a3")
         assert process.wait(TIMEOUT) == 0
     finally:
         process.kill()
         os.close(fd)
     assert (home.work / "two").exists()
-    assert [e["data"]["scope"] for e in home.log(type="approval/answered")] == ["session", "once"]
+    assert [e["data"]["scope"] for e in home.log(type="approval/answered")] == ["session", "once", "once"]
     assert "a1 bash in" in home.ok("show", "here")
     home.ok("approvals", "--forget", "a1")
     assert home.ok("approvals") == "Nothing waits for your answer."
