@@ -121,7 +121,21 @@ def show(cli: Cli, params: wire.ShowParams) -> Json:
     """What `session.show` answers, and where the log is."""
     found = files(cli)
     id = found.resolve(params.session, params.cwd)
-    return {**found.whole_view(id), "budgets": _budgets(found, id), "log": str(found.store.log_path(id))}
+    view = found.whole_view(id)
+    more = {"budgets": _budgets(found, id), "schedules": _schedules(found, id, view)}
+    return {**view, **more, "log": str(found.store.log_path(id))}
+
+
+def _schedules(found: Files, id: str, view: Json) -> list[Json] | None:
+    from dshd.session.deciding import scheduling
+    from dshd.session.fold.schedules import standing
+    from dshd.session.shown import scheduled
+
+    try:
+        rows = standing(found.glance(id).state.schedules)
+    except errors.DshError:
+        return None
+    return [scheduled.schedule(one, view, scheduling.coming(one)) for one in rows]
 
 
 def _budgets(found: Files, id: str) -> list[Json] | None:

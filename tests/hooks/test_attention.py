@@ -125,6 +125,12 @@ def test_a_question_is_told() -> None:
     assert found("approval/asked", asked) == [("approval", text)]
 
 
+def test_a_schedule_that_could_not_be_sent_is_told_and_one_that_was_skipped_is_not() -> None:
+    refused = {"id": "c1", "due": 0, "key": "c1@0", "next": None, "skipped": "refused", "detail": "no /x"}
+    assert found("schedule/fired", refused) == [("parked", "schedule c1 was refused: no /x")]
+    assert found("schedule/fired", {**refused, "skipped": "overlap"}) == []
+
+
 def test_a_full_disk_is_the_daemons_and_one_cause() -> None:
     assert full() == full()
     assert full().about.session == ""

@@ -21,6 +21,7 @@ Json = dict[str, Any]
 
 MAX_LATE_MS: Final = 60_000  # one ``at`` may have passed on the way here, not long before
 MAX_TEXT: Final = 64 * 1024  # bytes of UTF-8
+TOLD: Final = 3  # instants
 MOST: Final = 1000  # schedules that a log may hold
 
 
@@ -90,6 +91,12 @@ def number(s: Scratch, session: str, count: int = 1) -> list[str]:
         ids.append(next_number(s.state.numbers))
         s.emit("schedule/numbered", {"id": ids[-1], "session": session})
     return ids
+
+
+def coming(one: Schedule) -> list[int]:
+    """When it is due next, the first few times."""
+    first = one.due
+    return [] if first is None else [first, *when.upcoming(one.when, first, TOLD - 1)]
 
 
 def remove(s: Scratch, id: str, by: By) -> None:

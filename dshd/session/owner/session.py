@@ -126,9 +126,7 @@ class Session(Live):
         Durability: the answer is on disk; what it allows for the session, too.
         """
         ledger, by = self.guard_person(peer), peer.source()
-        done = await ledger.propose(
-            lambda s: approving.answer(s, p.id, p.answer, p.scope, p.reason, by)
-        )
+        done = await ledger.propose(lambda s: approving.answer(s, p.id, p.answer, p.scope, p.reason, by))
         return views.approval(self.state, done)
 
     async def forget_approval(self, id: str, peer: Peer) -> bool:

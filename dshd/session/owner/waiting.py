@@ -69,9 +69,7 @@ def _unknown(state: State, asked: Collection[str] | None, stay: bool) -> bool:
     return any(one.id not in asked for one in state.asks)
 
 
-def _asks(
-    session: Live, id: str, waited: int, stay: bool, asked: Collection[str] | None
-) -> Json | None:
+def _asks(session: Live, id: str, waited: int, stay: bool, asked: Collection[str] | None) -> Json | None:
     """The result of a message that can't end before a person has answered something: its turn asks, or the
     one that it waits behind."""
     state = session.state

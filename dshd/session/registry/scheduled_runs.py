@@ -105,6 +105,12 @@ class Runs:
         message = (made.receipt or {}).get("message")
         session = made.session.id if made.session is not None else None
         await self._note(home, instant, message=message, session=session)
+        if made.session is not None and (reason := _ended(made.session)) is not None:
+            await self.ended(home, instant.key, reason)
+
+    async def ended(self, home: Session, key: str, outcome: str) -> None:
+        """The run of this key has ended."""
+        await home.writable().record(lambda s: firing.run_ended(s, key, outcome))
 
     async def _note(self, home: Session, instant: Instant, **became: Any) -> None:
         await home.writable().record(lambda s: firing.note(s, instant, **became))
@@ -153,3 +159,10 @@ class Runs:
         """Of a schedule that was removed."""
         with contextlib.suppress(OSError):
             await self._hops.write(lambda: self._store.disk.unlink(self._path(id)))
+
+
+def _ended(session: Session) -> str | None:
+    """How a run has ended, if it was quicker than its note."""
+    state = session.state
+    turn = state.turns.get(state.last_turn) if state.turn is None else None
+    return None if turn is None else turn.reason

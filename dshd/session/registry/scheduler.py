@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+import attrs
 import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Denied, Invalid, NotFound
+from dshd.errors import Conflict, Denied, DshError, Invalid, NotFound
 from dshd.log.store import Store
 from dshd.session.deciding import firing, scheduling, when
 from dshd.session.deciding.scheduling import Wanted
@@ -44,8 +45,6 @@ from dshd.session.shown import scheduled
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-
-NEXT: Final = 3  # instants that are told
 
 
 class Scheduler:
@@ -161,7 +160,7 @@ class Scheduler:
         await self._ready.wait()
         found = self._board.all()
         rows = [
-            scheduled.schedule(one, self._listing.view(id), _nexts(one))
+            scheduled.schedule(one, self._listing.view(id), scheduling.coming(one))
             for id, one in found
             if not one.over and session in (None, id)
         ]
@@ -178,12 +177,12 @@ class Scheduler:
         """The schedule with its ``firings``, the newest last (`schedules.KEPT` of them)."""
         session = await self._session_of(id)
         found = scheduling.of(session.state, id)
-        firings = [scheduled.firing(found, one, self._state(session, one)) for one in found.firings]
+        firings = [await self._firing(session, found, one) for one in found.firings]
         return {**await self._row(session.id, id), "firings": firings}
 
     async def _row(self, session: str, id: str) -> Json:
         found = scheduling.of(State(schedules=self._board.of(session)), id)
-        return scheduled.schedule(found, self._listing.view(session), _nexts(found))
+        return scheduled.schedule(found, self._listing.view(session), scheduling.coming(found))
 
     async def _session_of(self, id: str) -> Session:
         """The session, or `HOME`, that has this one. Raises `NotFound`."""
@@ -201,6 +200,21 @@ class Scheduler:
             if id in session.state.schedules:
                 return session
         raise NotFound(f"schedule {id} was removed.", hint="dshctl schedule ls")
+
+    async def _firing(self, session: Session, found: Schedule, one: Firing) -> Json:
+        state = self._state(session, one)
+        if one.session is not None and state in ("closed", "idle", "parked"):
+            one = attrs.evolve(one, outcome=await self._outcome(one.session))
+        return scheduled.firing(found, one, None if one.outcome is not None else state)
+
+    async def _outcome(self, run: str) -> str | None:
+        """How a run has ended whose end is not noted: a crash came between the two."""
+        try:
+            state = (await self._loader.get(run)).state
+        except DshError:
+            return None
+        turn = state.turns.get(state.last_turn)
+        return turn.reason if turn is not None else None
 
     def _state(self, session: Session, one: Firing) -> str | None:
         """Where what was sent is now, if its end is not known."""
@@ -273,12 +287,7 @@ class Scheduler:
         """Of the run with this key."""
         home = await self.home()
         if home is not None and home.usable:
-            await home.writable().record(lambda s: firing.run_ended(s, key, outcome))
-
-
-def _nexts(one: Schedule) -> list[int]:
-    first = one.due
-    return [] if first is None else [first, *when.upcoming(one.when, first, NEXT - 1)]
+            await self._runs.ended(home, key, outcome)
 
 
 def _when(p: wire.ScheduleAddParams, now: int) -> When:

@@ -130,6 +130,23 @@ async def test_a_run_is_a_new_session_each_time(autojump_clock: MockClock) -> No
         assert (await world.registry.fsck(HOME))["ok"]
 
 
+async def test_how_a_run_ended_is_told_though_a_crash_kept_it_from_being_noted(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.run():
+        await add(world, None, "every 1h", run=run())
+        await trio.sleep(1.1 * HOUR)
+        assert [one["outcome"] for one in await fired(world, "c1")] == ["completed"]
+        types = world.types(HOME)
+    disk, path = world.disk, world.store.log_path(HOME)
+    assert isinstance(disk, MemoryDisk)
+    lines = disk.read_bytes(path).splitlines(keepends=True)
+    disk.poke(path, b"".join(lines[: types.index("schedule/ended")]))
+    async with world.crash().run() as world:
+        assert [one["outcome"] for one in await fired(world, "c1")] == ["completed"]
+
+
 # --- at most once, and never lost
 
 
