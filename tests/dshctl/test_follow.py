@@ -440,7 +440,7 @@ def test_who_only_watches_stops_watching_at_the_first_ctrl_c_and_aborts_nothing(
     began = time.monotonic()
     terminal.type("\x03")
     assert terminal.ended() == 130
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert "aborts" not in terminal.text
     assert not fake.params("session.abort")
 
@@ -465,7 +465,7 @@ def test_away_from_a_terminal_a_signal_ends_the_client_at_once(
     )  # fmt: skip
     _waits(fake)
     client.send_signal(sig)
-    out, _ = client.communicate(timeout=2)
+    out, _ = client.communicate(timeout=20)
     assert client.returncode == code
     assert out.splitlines()[-1] == b'{"type":"end","exit":%d}' % code
 

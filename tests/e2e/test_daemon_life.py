@@ -118,7 +118,7 @@ def test_a_second_sigterm_stops_at_once(home: Home, model: Model) -> None:
     time.sleep(0.2)
     started = time.monotonic()
     end(daemon, signal.SIGTERM)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 8  # and not the 10 s of a stop's patience
     eventually(lambda: not running("4711.2"), timeout=5)
 
 

@@ -299,7 +299,7 @@ def test_ten_thousand_events_a_second_are_encoded_and_decoded() -> None:
     event = Event(
         9, 1, "assistant/chunk", {"turn": 1, "step": 2, "chunks": [{"text": "word " * 8}]}, synced=8
     )
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(2000):
         decode(encode(event))
-    assert time.perf_counter() - began < 2.0  # ten times what it takes: machines are shared
+    assert time.process_time() - began < 2.0  # ten times what it takes: machines are shared

@@ -209,7 +209,7 @@ async def test_a_server_that_leaves_the_response_open_after_the_end_mark_costs_l
 
     began = trio.current_time()
     assert await hellos(server, play, streamed(HELLO)) == ["Hello"] * 2
-    assert trio.current_time() - began < 2
+    assert trio.current_time() - began < 10
 
 
 async def test_nobody_there_is_transport(server: Server) -> None:

@@ -148,9 +148,9 @@ def test_an_index_that_can_not_be_read_leaves_it_open(repo: Path, content: bytes
 def test_a_huge_index_leaves_it_open_and_takes_no_time(repo: Path) -> None:
     header = b"DIRC" + (2).to_bytes(4, "big") + (MOST_ENTRIES + 1).to_bytes(4, "big")
     (repo / ".git/index").write_bytes(header + b"x" * (8 << 20))
-    began = time.monotonic()
+    began = time.process_time()
     assert info(repo).changes is None
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_pipe_in_place_of_any_file_does_not_hang(repo: Path) -> None:

@@ -71,6 +71,6 @@ def test_what_stands_before_the_first_magic_is_a_directory(pattern: str, expecte
 
 
 def test_no_pattern_takes_long_on_any_name() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert not Glob("/".join(["**", "*a" * 100 + "b"] * 5)).match("/".join(["a" * 250] * 40))
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
