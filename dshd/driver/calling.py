@@ -149,7 +149,12 @@ def through(run: Run, attempt: int, emit: Emit) -> Emit:
 
 
 def _around(plugin: Any, about: Streaming, inner: Emit) -> Emit:
-    outer = plugin.stream(about, inner)
+    try:
+        outer = plugin.stream(about, inner)
+    except Exception as error:
+        raise ModelError("PLUGIN", f"plugin {plugin.name} failed: {one_line(error)}") from error
+    if not callable(outer):
+        raise ModelError("PLUGIN", f"plugin {plugin.name} gave a stream that takes no chunks")
 
     async def emit(chunk: Any) -> None:
         try:

@@ -77,7 +77,8 @@ async def started(run: Run) -> list[Said]:
 
 
 async def execute(run: Run, call: Call, context: ToolContext) -> ToolOutput:
-    """One call, with those asked that stand before and after it. Raises `ModelError` ``PLUGIN``.
+    """One call, with those asked that stand before and after it. What a plugin raises is in ``run.broken``,
+    for the end of the batch: the call has its output all the same, or was not made.
 
     Cancellation: of whoever is asked, or of the tool.
     """
@@ -87,11 +88,18 @@ async def execute(run: Run, call: Call, context: ToolContext) -> ToolOutput:
     args = await _arguments(run, call)
     if isinstance(args, ToolOutput):
         return args
-    refused = await _before(run, before, call, args)
+    try:
+        refused = await _before(run, before, call, args)
+    except ModelError as error:
+        run.broken = error
+        return failure(f"{call.name} was not run: {error}", "PLUGIN")
     if refused is not None:
         return failure(refused, "BLOCKED")
     output = await _made(run, call, context)
-    await _after(run, after, call, args, output)
+    try:
+        await _after(run, after, call, args, output)
+    except ModelError as error:
+        run.broken = error
     return output
 
 

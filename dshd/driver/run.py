@@ -39,7 +39,8 @@ class Run:
     refused the step that was to open. ``injects``: (source, text) of what goes to the model after the batch
     of calls; ``said``: of it what gates said of a call, by call id. ``wanted``: what plugins made of
     the step's request, if they changed it, and ``repairs``: how often after it had failed. ``halted``: why a
-    gate wants the turn to end after this step; ``stoppings``: how often it went on because somebody wanted
+    gate wants the turn to end after this step; ``broken``: a plugin around a tool failed;
+    ``stoppings``: how often it went on because somebody wanted
     it to. ``turn`` 0: no turn, but maintenance. ``compact_from``: tokens; below that, another compaction is
     not worth trying.
     """
@@ -68,6 +69,7 @@ class Run:
     wanted: Request | None = None
     repairs: int = 0
     halted: str | None = None
+    broken: ModelError | None = None
     stoppings: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
     owed: Mapping[str, Any] = attrs.field(factory=dict)

@@ -152,6 +152,8 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
                 run.owner.post(lambda s: _emit_result(s, run, call.id))
 
         await scheduler.run_group(group, execute, deliver)
+        if run.broken is not None:
+            raise run.broken
 
 
 async def _may_run(run: Run, call: Call) -> Approval | None:

@@ -111,7 +111,7 @@ class Request:
 
 @attrs.frozen(slots=True)
 class RequestFailed:
-    """An attempt that failed: with which ``code`` (dshd(8) lists them), and what was sent."""
+    """An attempt that failed: with which ``code`` (dshctl(1) lists them), and what was sent."""
 
     request: Request
     attempt: int

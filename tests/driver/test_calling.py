@@ -176,3 +176,28 @@ async def test_nobody_is_asked_without_a_word_to_say_and_a_retry_goes_its_way() 
         await followup(session, "work")
         assert await quiet(world, session) == "completed"
         assert "by" not in last(world, session, "llm/retry")
+
+
+@pytest.mark.parametrize(("chain", "ran"), [("pre_tool", []), ("post_tool", ["a", "b"])])
+async def test_a_plugin_that_raises_around_a_tool_ends_the_turn_and_every_call_has_its_result(
+    chain: str, ran: list[str]
+) -> None:
+    plugin = Calls(chain, lambda about: 1 / 0)
+    async with World(plugins=(plugin,)).run() as world:
+        world.script = [call("look:a", "look:b", "quick:c")]
+        session = await world.session()
+        await followup(session, "work")
+        assert await quiet(world, session) == "PLUGIN"
+        assert sorted(world.look.runs) == ran
+        assert world.quick.runs == []
+        results = [e.data for e in world.events(session) if e.type == "tool/result"]
+        assert [r["call"] for r in results] == ["t1_1_1", "t1_1_2", "t1_1_3"]
+        assert [r["is_error"] for r in results] == [not ran, not ran, True]
+
+
+@pytest.mark.parametrize("bad", [lambda about, emit: 1 / 0, lambda about, emit: None])
+async def test_a_stream_that_no_plugin_gives_ends_the_turn(bad: Any) -> None:
+    async with World(plugins=(Calls("stream", bad),)).run() as world:
+        session = await world.session()
+        await followup(session, "work")
+        assert await quiet(world, session) == "PLUGIN"

@@ -135,7 +135,7 @@ def test_a_turns_end_is_told_across_kill_9(home: Home, model: Model) -> None:
     configure(home, model, """
         [[hooks]]
         event = "turn_end"
-        command = "cat >>ends; [ -e go ] || exec sleep 1000"
+        command = "cat >>ends; echo $$ >pid; [ -e go ] || exec sleep 1000"
         timeout = "10m"
         [[hooks]]
         event = "turn_end"
@@ -144,9 +144,10 @@ def test_a_turns_end_is_told_across_kill_9(home: Home, model: Model) -> None:
     assert "hooks[1].command runs /no/such/program" in home.ok("config", "check")
     daemon = home.start()
     home.ok("run", "--name", "one", "hello")  # has its answer although the hook hangs
-    eventually(lambda: lines(home.work / "ends"), what="the hook runs")
+    pid = int(eventually(lambda: (home.work / "pid").exists() and (home.work / "pid").read_text()))
     daemon.kill()
     daemon.wait()
+    eventually(lambda: not alive(pid), what="the hook ends with its daemon")
     (home.work / "go").touch()
     home.start()
     home.wait_event("hook/done")
