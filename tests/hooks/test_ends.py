@@ -70,6 +70,7 @@ async def test_the_next_turn_does_not_wait_for_a_hook_and_neither_does_the_resul
             sent = await followup(session, text)
             assert (await settled(session, sent["message"]))["outcome"] == "completed"
         assert list(session.state.ends) == [1, 2]
+        assert session.state.active, "the next start must know of it"
         hangs.opened.set()
         await told(world, session, 2)
 
