@@ -84,6 +84,9 @@ def test_it_is_told_everywhere(home: Home, model: Model) -> None:
         (2, "schedule add at @1 x"),
     ):
         assert home.ctl(*words.split()).returncode == code, words
+    for words in ("followup -s +schedules x", "rm --yes --force +schedules", "show +schedules"):
+        assert home.ctl(*words.split()).returncode == 4, words
+    assert home.json("fsck", "+schedules")[-1]["ok"]
     wrong = home.ctl("schedule", "add", "61 2 * * *", "x")
     assert (wrong.returncode, wrong.stderr.splitlines()[0]) == (2, 'dshctl: "61" is no minute (0-59).')
     home.ok("schedule", "run", "c1")

@@ -82,7 +82,9 @@ class Listing:
     def loaded_as(self, ref: str) -> str | None:
         """Without looking at all sessions: an open one of this name is the only one, and no name looks
         like an id."""
-        if ref in self._loaded and ref != OWN:
+        if ref == OWN:
+            return None  # no session, and nobody's to name
+        if ref in self._loaded:
             return ref
         known = self._loaded.get(self._named.get(ref, ""))
         if known is None or not _is_called(known, ref):

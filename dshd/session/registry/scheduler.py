@@ -132,7 +132,7 @@ class Scheduler:
         """Decided twice, for the number is taken in between."""
         ledger, by = session.guard_person(peer), peer.source()
         await ledger.propose(lambda s: scheduling.add(Scratch(s.state, s.now, -1), "c0", wanted, by))
-        (id,) = await home.writable().propose(lambda s: scheduling.number(s, session.id))
+        (id,) = await home.writable().propose(lambda s: scheduling.number(s, session.id, self._there))
         await ledger.propose(lambda s: scheduling.add(s, id, wanted, by))
         return id
 
@@ -140,10 +140,14 @@ class Scheduler:
         assert p.run is not None
         await self._runs.check(p.run.replace(text=p.text), peer)
         by = peer.source()
-        (id,) = await home.writable().propose(lambda s: scheduling.number(s, HOME))
+        (id,) = await home.writable().propose(lambda s: scheduling.number(s, HOME, self._there))
         await self._runs.keep(id, p.run.env)
         await home.writable().propose(lambda s: scheduling.add(s, id, wanted, by))
         return id
+
+    @property
+    def _there(self) -> list[str]:
+        return [one.id for _, one in self._board.all()]
 
     async def take_numbers(self, session: str, count: int) -> list[str]:
         """Ids for schedules that come from elsewhere.
@@ -151,7 +155,7 @@ class Scheduler:
         Durability: on return nobody else gets them.
         """
         home = await self._made_home()
-        return await home.writable().propose(lambda s: scheduling.number(s, session, count))
+        return await home.writable().propose(lambda s: scheduling.number(s, session, self._there, count))
 
     # --- looking
 

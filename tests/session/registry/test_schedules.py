@@ -147,6 +147,23 @@ async def test_how_a_run_ended_is_told_though_a_crash_kept_it_from_being_noted(
         assert [one["outcome"] for one in await fired(world, "c1")] == ["completed"]
 
 
+async def test_the_log_of_schedules_is_nobodys_session(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.run():
+        session = await world.session()
+        await add(world, session)
+        await add(world, None, run=run())
+        assert HOME in world.registry.loaded
+        for ref in (HOME, HOME[:4]):
+            with pytest.raises(NotFound):
+                await world.registry.resolve(ref, None)
+            assert world.registry.at_hand(ref) is None
+        assert [view["id"] for view in await world.registry.views(True)] == [session.id]
+    world.disk.remove_tree(world.store.session_dir(HOME))
+    async with World(world.disk).run() as world:  # lost, it is made anew, and no id is given twice
+        assert (await add(world, await world.again(session)))["id"] == "c2"
+
+
 # --- at most once, and never lost
 
 
