@@ -316,6 +316,8 @@ def you(source: Json | None) -> str:
 
 def doing(session: Json, now: int) -> str:
     """``turn 12, step 4, 41 min: bash make test (4 min)``; nothing while idle."""
+    if session.get("phase") == "maintenance":
+        return now_doing(session, now)
     parts = [f"turn {session['turn']}"] if session.get("turn") else []
     if session.get("step"):
         parts.append(f"step {session['step']}")

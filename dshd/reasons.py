@@ -210,6 +210,7 @@ _SENTENCES: Final[dict[str, Callable[[Facts, Clock], str]]] = {
     "aborting": lambda facts, clock: f"Turn {facts['turn']} is being aborted; then {_next(facts)}",
     "joins": lambda facts, clock: f"Joins turn {facts['turn']} at its next step{_doing(facts, clock)}",
     "behind": _behind,
+    "maintenance": lambda facts, clock: f"The conversation is compacted first; then {_next(facts)}",
     "resume": lambda facts, clock: f"Turn {facts['turn']} is gone on with first; then {_next(facts)}",
     "asks": lambda facts, clock: f"Waits for your answer to {facts['what']} ({facts['detail']})",
     "rides": lambda facts, clock: "Nothing will wake it: an inject rides along with the next turn",

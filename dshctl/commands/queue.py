@@ -90,6 +90,8 @@ def _busy(session: Json, waiting: bool, now: int) -> str:
     if session.get("phase") in (None, "idle"):
         return f"{name}: idle{'' if waiting else ', nothing queued'}."
     now_doing = sentences.now_doing(session, now, ", {}")
+    if session.get("phase") == "maintenance":
+        return f"{name}: {now_doing or 'maintenance'}{'' if waiting else '; nothing queued'}"
     doing = f" ({now_doing})" if now_doing else ""
     parts = [f"turn {session.get('turn')} runs"]
     if session.get("step"):

@@ -39,7 +39,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], everywhere: bool, directory: str |
     known = memory.notes(state, project)
     cli.out.item({"type": "remembered", "project": project, "path": path, "notes": known})
     whom = "all projects" if project is None else sending.short(project)
-    cli.out.tell(f"remembered for {whom} ({count(len(known), 'note')}): {sending.short(path)}")
+    cli.out.say(f"remembered for {whom} ({count(len(known), 'note')}): {sending.short(path)}")
 
 
 def _list(cli: Cli, state: str, project: str | None) -> None:

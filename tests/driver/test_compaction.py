@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from dshd import wire
+from dshd.errors import Conflict
 from dshd.log.codec import Event
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Finish, TextDelta, Usage
@@ -409,6 +410,11 @@ async def test_between_turns_it_is_maintenance_and_a_wake_meanwhile_is_latched(w
             assert shown["doing"].startswith("compacting (")
             receipt = await steer(session, "go on")
             assert receipt["phase"] == "maintenance"
+            why = session.why(receipt["message"])
+            assert why["reason"] == "maintenance"
+            assert why["sentence"] == "The conversation is compacted first; then it is next."
+            with pytest.raises(Conflict, match="is compacting its conversation"):
+                await followup(session, "not sent", if_idle=True)
             await trio.testing.wait_all_tasks_blocked()
             assert session.state.turn is None
             held.go.set()

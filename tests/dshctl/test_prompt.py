@@ -58,6 +58,15 @@ def test_compact_says_that_a_running_turn_comes_first(dshctl: Dshctl, fake: Fake
     assert dshctl("compact").err == "dshctl: turn 12 runs; it is done at its next step.\n"
 
 
+def test_maintenance_is_no_turn_where_it_is_shown(dshctl: Dshctl, fake: Fake) -> None:
+    busy = {"phase": "maintenance", "doing": "compacting (118,000 tokens)", "since_at": None, "step": None}
+    session = {**SESSION, **busy, "pending": {"next-turn": 0, "next-step": 0, "held": 0}}
+    fake.answers["session.show"] = session
+    fake.answers["queue.ls"] = {"type": "queue", "session": session, "messages": []}
+    assert dshctl("queue").out == "api: compacting (118,000 tokens); nothing queued\n"
+    assert "  running: compacting (118,000 tokens)" in dshctl("show").out.splitlines()
+
+
 def test_remember_works_without_a_daemon_and_lists_what_is_known(
     dshctl: Dshctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

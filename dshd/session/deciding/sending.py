@@ -249,8 +249,9 @@ def _check_open(state: State, message: Message) -> bool:
 def _check_preconditions(state: State, send: Send) -> None:
     agreeing.check(send.settings, state)
     turn = state.turn.number if state.turn else None
-    busy = f"{state.name} runs turn {turn}" if turn else f"{state.name} has work queued"
-    if send.if_idle and (turn is not None or state.runnable):
+    waits = "has work queued" if state.compaction is None else "is compacting its conversation"
+    busy = f"{state.name} runs turn {turn}" if turn else f"{state.name} {waits}"
+    if send.if_idle and (turn is not None or state.compaction is not None or state.runnable):
         raise Conflict(f"not sent: --if-idle, and {busy}.", outcome="not-written")
     if send.if_empty and state.pending:
         raise Conflict(f"not sent: --if-empty, and {state.name} holds {count(state.pending, 'message')}.",

@@ -161,6 +161,7 @@ _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "place": _place, "inside": _inside, "provider": _provider, "aborting": _turn, "joins": _turn,
     "behind": _behind,
     "resume": lambda case: {"turn": case.state.again},
+    "maintenance": lambda case: {"doing": case.activity.doing, "since_at": case.activity.since},
     "asks": _approval,
     "rides": lambda case: {},
     "no-wake": _waits, "next": lambda case: {},
@@ -208,6 +209,7 @@ _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
     ("rides", lambda c: not c.state.runnable and c.found.queue == "next-step"),
     ("no-wake", lambda c: not c.state.runnable),
     ("stopping", lambda c: c.draining),
+    ("maintenance", lambda c: c.state.compaction is not None),
     ("resume", lambda c: c.state.again is not None),
     ("next", lambda c: True),
 )
