@@ -9,6 +9,7 @@ from dshctl import exits, pages
 from dshctl.base import Cli, command
 from dshctl.output import cut, one_line, pad, width
 from dshd import __version__, wire
+from dshd.errors import DshError
 
 Json = dict[str, Any]
 LEVELS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
@@ -29,12 +30,28 @@ def COMMAND(cli: Cli) -> int:
 
 
 def _asked(cli: Cli) -> list[Json]:
-    if cli.client().is_running():
+    """Of a daemon that can't say it: what is wrong with it, and what its files say."""
+    if not cli.client().is_running():
+        return _looked(cli)
+    try:
         checks: list[Json] = cli.ask(wire.DoctorParams(), start=False)["checks"]
-        return [_compared(check, cli.client().hello.get("version")) for check in checks]
+    except DshError as error:
+        rest = [check for check in _looked(cli) if check["check"] != "daemon"]
+        return [_failed(error, cli.client().hello.get("version")), *rest]
+    return [_compared(check, cli.client().hello.get("version")) for check in checks]
+
+
+def _looked(cli: Cli) -> list[Json]:
     from dshctl import offline
 
     return offline.examined(cli)
+
+
+def _failed(error: DshError, version: str | None) -> Json:
+    other = version not in (None, __version__)
+    what = f"{version}, and dshctl is {__version__}: {error.message}" if other else error.message
+    fix = "dshctl daemon restart" if version else error.hint.split("\n")[0].split("   ")[0]
+    return {"type": "check", "check": "daemon", "level": "fail", "what": what, "fix": fix or "dshctl ping"}
 
 
 def _compared(check: Json, version: str | None) -> Json:

@@ -156,6 +156,11 @@ def spool(facts: Facts) -> Iterator[Check]:
         yield Check("spool", "warn", f"{said['waiting']} to be taken up", "dshctl daemon start")
 
 
+def hooks(facts: Facts) -> Iterator[Check]:
+    for what in facts.missing:
+        yield Check("hooks", "warn", f"{what} can't be run", "dshctl config show")
+
+
 def socket(facts: Facts) -> Iterator[Check]:
     path = tilde(facts.socket.path, facts.home)
     if not facts.socket.there:
@@ -197,5 +202,5 @@ def _bytes(size: int) -> str:
 
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Check]], ...]] = (
-    daemon, config, state, socket, sandbox, models, sessions, spool, clock,
+    daemon, config, state, socket, sandbox, models, hooks, sessions, spool, clock,
 )  # fmt: skip

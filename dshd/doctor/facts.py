@@ -78,7 +78,8 @@ class Running:
 class Facts:
     """``running`` None: no daemon. ``written``: there is a config file. ``config`` and ``models`` None: the
     config can't be read, and ``problem`` says why. ``sessions`` are ``session`` objects; ``spool`` is
-    ``{waiting, refused, problem, dir}``; ``now`` in Unix ms."""
+    ``{waiting, refused, problem, dir}``; ``now`` in Unix ms. ``missing``: programs of hooks and notices that
+    can't be run, each with what it is for."""
 
     places: Places
     home: str
@@ -94,3 +95,4 @@ class Facts:
     sandbox: Found
     sessions: Sequence[Json]
     spool: Json
+    missing: Sequence[str] = ()

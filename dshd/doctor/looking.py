@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -117,4 +119,21 @@ def gather(
         sandbox=sandbox,
         sessions=sessions,
         spool=spool,
+        missing=list(missing(config, environ.get("PATH", ""))) if config is not None else (),
     )
+
+
+def missing(config: Config, path: str) -> Iterator[str]:
+    """Programs that hooks and notices name and that aren't there. Of a line of shell only a first word with
+    a path in it is looked at, for everything else may be the shell's own."""
+    wanted = [(f"{hook.event} hook", hook.command) for hook in config.hooks]
+    wanted += [("[notify]", config.notify.command)] if config.notify.command else []
+    for what, command in wanted:
+        program = command[0] if not isinstance(command, str) else _first_word(command)
+        if program and shutil.which(os.path.expanduser(program), path=path) is None:
+            yield f"{what}: {program}"
+
+
+def _first_word(line: str) -> str:
+    word = line.split(maxsplit=1)[0] if line.strip() else ""
+    return word if re.fullmatch(r"~?[\w.+@/-]*/[\w.+@/-]*", word) else ""

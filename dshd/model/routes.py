@@ -51,7 +51,7 @@ BUILT_IN: dict[str, Route] = {
             context_window=1_000_000, max_tokens=65_536,
         ),
         Route(
-            "anthropic", "anthropic", "https://api.anthropic.com/v1", "claude-sonnet-4-5",
+            "anthropic", "anthropic", "https://api.anthropic.com/v1", "claude-sonnet-4-6",
             api_key_env="ANTHROPIC_API_KEY", key_required=True,
             context_window=200_000, max_tokens=32_768,
         ),

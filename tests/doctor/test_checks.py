@@ -12,7 +12,7 @@ from dshd.config import Config, Source, parse
 from dshd.doctor import routes
 from dshd.doctor.checks import examine, exit_of
 from dshd.doctor.facts import Check, Facts, Folder, Running, Socket, Zone
-from dshd.doctor.looking import file_system, folder, socket, zone
+from dshd.doctor.looking import file_system, folder, missing, socket, zone
 from dshd.model.models import Models
 from dshd.paths import find_places
 from dshd.tools.sandbox import Found, detect_here
@@ -281,6 +281,24 @@ def test_a_file_where_the_socket_should_be_is_none(tmp_path: Path) -> None:
 def test_a_zone_by_its_name(tz: str, name: str, known: bool) -> None:
     assert (zone({"TZ": tz}).name, zone({"TZ": tz}).known) == (name, known)
     assert zone({}).name
+
+
+def test_programs_of_hooks_that_are_not_there_are_told(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    (tmp_path / "there").chmod(0o755)
+    hooks = [
+        ["there"],
+        ["gone", "x"],
+        f"{tmp_path}/there x",
+        "/no/such y",
+        "test -e /no/such",
+        "X=1 /no/such",
+    ]
+    text = "".join(f'[[hooks]]\nevent = "pre_step"\ncommand = {hook!r}\n' for hook in hooks)
+    config = parse(Source("c", f'{text}[notify]\ncommand = ["notify-nobody"]\n'))
+    found = list(missing(config, str(tmp_path)))
+    assert found == ["pre_step hook: gone", "pre_step hook: /no/such", "[notify]: notify-nobody"]
+    assert [check.level for check in lines("hooks", missing=found)] == ["warn"] * 3
 
 
 def test_a_sandbox_is_tried_without_a_daemon() -> None:

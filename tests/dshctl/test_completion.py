@@ -13,6 +13,7 @@ import pytest
 from dshctl import pages
 from dshctl.cli import COMMANDS
 from dshctl.completing import split
+from tests.dshctl import test_offline
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import SESSION, Fake, message
 
@@ -95,6 +96,8 @@ def test_without_a_daemon_the_files_are_asked_and_none_is_started(dshctl: Dshctl
     ran = dshctl("completion", "--line", "dshctl show ", DSHD_AUTOSTART="1")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert not dshctl.state.exists()
+    test_offline.write(dshctl)
+    assert dshctl("completion", "--line", "dshctl show ", DSHD_AUTOSTART="1").out.startswith("api\t")
     assert "deepseek" in dshctl("completion", "--line", "dshctl run --model ").out
 
 

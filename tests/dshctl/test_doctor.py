@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import socket
 from typing import Any
 
 import pytest
 
+from dshctl import client
 from dshctl.commands.doctor import lines
 from dshd import __version__
 from tests.dshctl.conftest import Dshctl
@@ -55,6 +58,36 @@ def test_a_daemon_of_another_version_is_told_with_both(dshctl: Dshctl, fake: Fak
     assert "warn  daemon" in ran.out
     assert f"9.9, pid 1; linger on; dshctl is {__version__}" in ran.out
     assert "dshctl daemon restart" in ran.out
+
+
+def test_a_daemon_that_can_not_say_it_is_a_failure_and_the_rest_is_looked_at(
+    dshctl: Dshctl, fake: Fake
+) -> None:
+    fake.hello["version"] = "0.0.1"  # older than the method
+    ran = dshctl("doctor")
+    assert ran.code == 1
+    assert f"FAIL  daemon    0.0.1, and dshctl is {__version__}" in ran.out
+    assert "dshctl daemon restart" in ran.out
+    assert "  sandbox  " in ran.out
+
+
+def test_a_daemon_that_hangs_is_a_failure_with_what_to_type(
+    dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "HELLO_S", 0.2)
+    dshctl.state.mkdir()
+    dshctl.socket.parent.mkdir()
+    with (dshctl.state / "lock").open("w") as lock, socket.socket(socket.AF_UNIX) as silent:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4121 0\n")
+        lock.flush()
+        silent.bind(str(dshctl.socket))
+        silent.listen(8)
+        ran = dshctl("doctor")
+    assert ran.code == 1
+    assert "FAIL  daemon" in ran.out
+    assert "kill" in ran.out.splitlines()[0]
+    assert "  sessions  0 open" in ran.out
 
 
 def test_without_a_daemon_it_looks_for_itself_and_starts_none(dshctl: Dshctl) -> None:
