@@ -232,6 +232,7 @@ async def _again(run: Run) -> Prepared:
     """
     await waits.rest(run)
     run.prepare_call()
+    await prestep.look_around(run)
     if run.wanted is None:
         await calling.propose(run, run.step)
     prepared = await run.owner.record(lambda s: prestep.request(s, run))

@@ -41,7 +41,7 @@ from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import inbox
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import Abort, requested
-from dshd.session.shown.views import IDLE, WAITS_FOR_ROOM, Activity
+from dshd.session.shown.views import IDLE, WAITS_FOR_ROOM, Activity, of_wait
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,9 @@ class Driver:
             return attrs.evolve(WAITS_FOR_ROOM, since=work.since if work else None)
         if self._seat.seeks:
             return Activity("running", self._seat.words, places.since(self._owner.state), "place")
+        turn = self._owner.state.turn
+        if turn is not None and turn.wait is not None and turn.wait.what == "provider":
+            return of_wait(turn.wait)
         if work is None:
             return Activity(self.phase.public)
         return Activity(self.phase.public, work.doing, work.since, work.waits, work.until)

@@ -76,7 +76,6 @@ async def _resume(run: Run) -> Groups:
             run.prepare_call()
         await prestep.look_around(run)
         return step.left(run)
-    await prestep.look_around(run)
     return await step.keep(run, await overflow.ask(run, None))
 
 
