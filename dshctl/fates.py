@@ -84,7 +84,10 @@ _WOULD: Final = {
 
 
 def _after(got: Json) -> str:
-    return f", after {plain(got['waits_for'])}" if got.get("waits_for") else ""
+    doing = plain(got.get("waits_for") or "")
+    if doing.startswith("waiting ("):
+        return f"; it is {doing}"
+    return f", after {doing}" if doing else ""
 
 
 def _joins(got: Json) -> str:
@@ -92,7 +95,9 @@ def _joins(got: Json) -> str:
 
 
 def _starts(got: Json) -> str:
-    released = got.get("released") or 0
+    released, full = got.get("released") or 0, str(got.get("waits_for") or "")
+    if full.startswith("waiting ("):
+        return f"is next in its session; {full[len('waiting (') : -1]}."
     if released:
         return f"starts now; then the {count(released, 'message')} that had been parked."
     turn = got.get("turn")

@@ -128,6 +128,12 @@ class Driver:
         self._line.cancel()
 
     @property
+    def would_wait(self) -> str | None:
+        """What a turn that is to open now would wait for, in words."""
+        full = self._seat.would_wait(route_of(self._owner.state))
+        return self._seat.words if full else None
+
+    @property
     def in_line(self) -> bool:
         """Whether it waits for a place before it opens a turn."""
         return self._seat.seeks and self.work is None

@@ -56,7 +56,9 @@ async def test_who_finds_no_place_waits_and_says_so() -> None:
     async with small().run() as world:
         first, a, slow = await busy(world)
         second = await world.session()
-        b = (await followup(second, "second"))["message"]
+        receipt = await followup(second, "second")
+        b = receipt["message"]
+        assert receipt["waits_for"] == "waiting (1 session runs already)"
         await in_line(second)
         view = second.show()
         assert (view["state"], view["doing"]) == ("waiting", "waiting (1 session runs already)")
@@ -180,8 +182,8 @@ async def test_another_route_has_places_of_its_own() -> None:
         slow.answers.set()
 
 
-@pytest.mark.parametrize("let_in_first", [True, False])
-async def test_a_place_is_never_lost_to_one_that_is_cancelled(let_in_first: bool) -> None:
+@pytest.mark.parametrize("order", ["let in, cancelled", "cancelled, let in", "cancelled, and later let in"])
+async def test_a_place_is_never_lost_to_one_that_is_cancelled(order: str) -> None:
     places = Places(lambda: 1)
     first, second, third = Seat(places), Seat(places), Seat(places)
     await first.take("r", 1)
@@ -195,12 +197,13 @@ async def test_a_place_is_never_lost_to_one_that_is_cancelled(let_in_first: bool
 
             nursery.start_soon(cancelled)
             await wait_all_tasks_blocked()
-            if let_in_first:
+            if order.startswith("let in"):
                 first.leave()
             scope.cancel()
+            if "later" in order:
+                await wait_all_tasks_blocked()
+            first.leave()
             await wait_all_tasks_blocked()
-            if not let_in_first:
-                first.leave()
             second.leave()
             await third.take("r", 3)
     assert third.taken

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dshctl import sentences
+from dshctl import fates, sentences
 from tests.dshctl.conftest import Dshctl
-from tests.dshctl.fake import Fake
+from tests.dshctl.fake import RECEIPT, Fake
 from tests.dshctl.test_views import MIN, NOW, STATUS, _noon, session
 
 Json = dict[str, Any]
@@ -44,6 +44,15 @@ def test_an_error_says_from_when_it_can_be_tried_again() -> None:
     at = NOW + 30 * MIN
     said, when = sentences.ended({**result, "retry_at": at}), sentences.when(at, NOW)
     assert said == f"web: turn 3 ended in an error: 429. It can be tried again from {when}."
+
+
+def test_a_send_says_what_its_turn_waits_for() -> None:
+    steer = {**RECEIPT, "verb": "steer", "phase": "running", "turn": 12, "waits_for": "waiting (rate limit)"}
+    joins = "steer     -> api, joins turn 12 at its next step; it is waiting (rate limit)."
+    assert fates.receipt(steer) == joins
+    idle = {**RECEIPT, "verb": "followup", "queue": "next-turn", "phase": "idle", "position": 1, "turn": 13}
+    said = fates.receipt({**idle, "waits_for": "waiting (8 sessions run already)"})
+    assert said == "followup  -> api, is next in its session; 8 sessions run already."
 
 
 def test_an_abort_of_a_wait_kills_nothing() -> None:

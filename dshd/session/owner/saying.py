@@ -120,7 +120,7 @@ def _completed(session: Live, activity: Activity, receipt: Json) -> Json:
     starts = idle and receipt["state"] == "pending" and state.runnable and receipt["position"] == 1
     if starts and receipt["turn"] is None:
         receipt["turn"] = state.last_turn + 1
-    receipt["waits_for"] = activity.doing
+    receipt["waits_for"] = session.driver.would_wait if starts else activity.doing
     receipt["phase"] = activity.phase
     receipt["warning"] = _warning(session, receipt)
     return receipt
