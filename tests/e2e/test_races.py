@@ -6,10 +6,11 @@ import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.amount import LONG
 from tests.e2e.harness import Home, texts
 from tests.e2e.model import Model, bash, script
 
-TIMES = 100
+TIMES = 100 if LONG else 40
 
 
 def test_a_send_in_the_instant_a_turn_ends_is_answered(home: Home, model: Model) -> None:
@@ -54,10 +55,13 @@ def inserted(home: Home, session: str) -> list[str]:
 
 def test_64_senders_with_one_key_are_one_message(home: Home, model: Model) -> None:
     home.start()
-    home.ok("new", "--name", "keyed")
+    session = home.ok("new", "--name", "keyed")
 
     def send(n: int) -> dict[str, object]:
-        (receipt,) = home.json("followup", "-s", "keyed", "--key", "k", "once")
+        with home.rpc() as rpc:
+            receipt: dict[str, object] = rpc.call(
+                "session.send", session=session, verb="followup", key="k", text="once"
+            )
         return receipt
 
     with ThreadPoolExecutor(64) as pool:
