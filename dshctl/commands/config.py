@@ -62,7 +62,9 @@ def model_lines(models: Models) -> list[str]:
     if isinstance(choice, Choice):
         return _key_lines(models, choice.ref) or [f"New sessions get {choice.ref} ({choice.why})."]
     if models.default or choice.what != "ollama":
-        return [f"New sessions get the first model that {models.routes[choice.what].base_url} offers."]
+        from dshd.model.transport import shown
+
+        return [f"New sessions get the first model that {shown(models.routes[choice.what].base_url)} offers."]
     return ["No model is set up: new sessions get a local Ollama's, if there is one.", *NO_MODEL]
 
 
@@ -88,10 +90,13 @@ def show(cli: Cli) -> None:
     import attrs
 
     from dshd.config import load
+    from dshd.model.transport import shown
 
     places = paths.find_places(os.environ, socket=cli.socket)
     config = load(places)
     values: Json = attrs.asdict(config)
+    for route in values["routes"].values():
+        route["base_url"] = route["base_url"] and shown(route["base_url"])
     cli.out.item(_item(places, config, values))
     for warning in config.warnings():
         cli.out.line(f"# {warning}")

@@ -13,6 +13,7 @@ from dshd.config import Config
 from dshd.doctor.facts import Check, Level
 from dshd.model.models import Models
 from dshd.model.routes import Route, find
+from dshd.model.transport import shown
 
 ENDPOINTS = ("/chat/completions", "/completions", "/messages", "/models")
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -59,7 +60,7 @@ def _check(models: Models, config: Config, name: str, *, used: bool) -> Check:
 
 def _key(models: Models, route: Route, worst: Level) -> Check:
     where = models.credentials(route).where()
-    what = f"{route.model or 'the first model that it lists'}, {route.base_url}"
+    what = f"{route.model or 'the first model that it lists'}, {shown(route.base_url)}"
     if where is None and route.key_required:
         needs = route.api_key_env or route.api_key_file or "a key"
         return Check(route.name, worst, f"{needs} missing in the daemon", f"dshctl key {route.name}")

@@ -21,7 +21,7 @@ from dshd.model.profiles import Profile, profile_for
 from dshd.model.rehearsal import Rehearsal
 from dshd.model.request import ModelRequest
 from dshd.model.routes import Ask, Choice, Route, choose_route, find, moved, rehearsal_or_nothing, table_of
-from dshd.model.transport import place
+from dshd.model.transport import place, shown
 
 
 class Models:
@@ -142,7 +142,7 @@ class Models:
             name = await first_model(self._http, route, self.credentials(route))
         except ModelError as error:
             raise NotConfigured(f'route "{route.name}" names no model, and {error}') from error
-        return Choice(f"{route.name}/{name}", f"the first that {route.base_url} lists")
+        return Choice(f"{route.name}/{name}", f"the first that {shown(route.base_url)} lists")
 
     def adapter_name(self, ref: str) -> str | None:
         """The adapter that a session's model reference leads to; None if there is no such route."""
@@ -175,7 +175,7 @@ class Models:
             "route": route.name,
             "adapter": route.adapter,
             "model": route.model or None,
-            "base_url": route.base_url or None,
+            "base_url": shown(route.base_url) or None,
             "key": self.has_key(route),
             "key_required": route.key_required,
             "window": route.context_window,

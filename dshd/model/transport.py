@@ -69,6 +69,15 @@ def place(url: str) -> str:
     return f"{parts.hostname or parts.path}{port}"
 
 
+def shown(url: str) -> str:
+    """``url`` for people: whole, but for a user and a password in it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an address that is none"
+    return url.replace(f"{parts.netloc.rpartition('@')[0]}@", "", 1) if "@" in parts.netloc else url
+
+
 def acknowledger(sock: Any) -> Callable[[], None]:
     """What sends the TCP acknowledgement that the kernel would hold back for 40 ms.
 

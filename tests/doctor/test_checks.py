@@ -201,6 +201,14 @@ def test_an_address_is_looked_at_without_asking_it(url: str, word: str | None) -
     assert found is None if word is None else word in (found or "")
 
 
+def test_a_password_in_an_address_is_not_shown() -> None:
+    text = ROUTE.replace("https://h", "https://me:pass@word@h")
+    found = facts(text, {"FAST_KEY": KEY})
+    assert "https://h/v1" in next(check for check in examine(found) if check.check == "fast").what
+    assert found.models is not None
+    assert "pass" not in str([examine(found), found.models.rows()])
+
+
 def test_a_key_in_the_open_is_told() -> None:
     text = ROUTE.replace("https://h", "http://h")
     assert line("fast", text, {"FAST_KEY": KEY}).level == "warn"

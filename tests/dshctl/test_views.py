@@ -794,3 +794,13 @@ def test_a_removal_asks_on_a_terminal(dshctl: Dshctl, fake: Fake, monkeypatch: p
         monkeypatch.setattr("tests.dshctl.conftest._stdin", lambda _: sys.stdin)
         assert dshctl("rm", "api", tty=True).code == code
     assert sys.stdin is not None
+
+
+def test_config_show_keeps_a_password_in_an_address_to_itself(dshctl: Dshctl) -> None:
+    route = '[routes.a]\nadapter = "openai"\nbase_url = "https://me:secret@h/v1"\n'
+    (dshctl.home / "config.toml").write_text(f'model = "a"\n{route}')
+    for args in (("config", "show"), ("config", "show", "--json"), ("config", "check")):
+        ran = dshctl(*args)
+        assert ran.code == 0
+        assert "secret" not in ran.out
+        assert "https://h/v1" in ran.out or "--json" in args
