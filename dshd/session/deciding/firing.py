@@ -80,7 +80,7 @@ def due(schedule: Schedule, now: int) -> Instant | None:
     late = now - last
     skip = None
     if late > GRACE_MS and not schedule.catch_up:
-        skip = ("missed", "dshd was not there")
+        skip = ("missed", "dshd was not there, or the machine slept")
     return Instant(schedule, last, count - 1, late, when.next_after(schedule.when, now), skip)
 
 
