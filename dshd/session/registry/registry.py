@@ -161,6 +161,8 @@ class Registry:
             for id in marked:
                 there = id in ids or id == OWN
                 await (self._start_one(id) if there else self._around.unmark(id))
+            for _ in range(2):  # until those that were opened last stand in line, too
+                await trio.lowlevel.checkpoint()
         if self._unloads:
             self._start(self._loader.look_after)
         self.schedules.ready()
