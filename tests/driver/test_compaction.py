@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from dshd import wire
-from dshd.errors import Conflict
+from dshd.errors import Conflict, DshError
 from dshd.log.codec import Event
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Finish, TextDelta, Usage
@@ -508,6 +508,48 @@ async def test_an_abort_of_maintenance_touches_no_turn_and_parks_nothing(world: 
         assert (await settled(session, waits["message"]))["text"] == "fine"
         assert reasons(world, session) == ["aborted"]
         await rests(world, session)
+
+
+async def test_a_session_is_not_closed_under_its_maintenance_but_with_it(world: World) -> None:
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        held = Held(SUMMARY)
+        world.script = [held]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.compact, ME)
+            await held.began.wait()
+            with pytest.raises(Conflict, match="is compacting its conversation"):
+                await session.close(False, ME)
+            with pytest.raises(Conflict, match="is compacting its conversation"):
+                await world.registry.delete(session.id, False, ME)
+            with trio.fail_after(5):
+                await session.close(True, ME)
+        assert reasons(world, session) == ["aborted"]
+        assert session.state.closed
+        await rests(world, session)
+
+
+async def test_maintenance_is_ended_by_a_removal(world: World) -> None:
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        held = Held(SUMMARY)
+        world.script = [held]
+        async with trio.open_nursery() as nursery:
+            failed: list[DshError] = []
+
+            async def compact() -> None:
+                try:
+                    await session.compact(ME)
+                except DshError as error:
+                    failed.append(error)
+
+            nursery.start_soon(compact)
+            await held.began.wait()
+            with trio.fail_after(5):
+                await world.registry.delete(session.id, True, ME)
+        assert [error.code for error in failed] in ([], ["NOT_FOUND"])
 
 
 async def test_what_it_costs_counts(world: World) -> None:

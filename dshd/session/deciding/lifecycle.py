@@ -72,7 +72,9 @@ def _not_over(state: State) -> str | None:
 
 
 def going_on(state: State) -> str | None:
-    """In words, which turn it goes on with by itself as soon as it may: work that hasn't ended."""
+    """In words, what of its work hasn't ended: maintenance, or a turn that it goes on with by itself."""
+    if state.compaction is not None:
+        return "is compacting its conversation"
     return f"is about to go on with turn {state.again}" if state.again is not None else None
 
 
@@ -88,8 +90,8 @@ def has_schedules(state: State) -> str | None:
 
 def clear_and_close(s: Scratch, by: By) -> bool:
     """Close it with all that waits, and give up what it was to go on with. False, and nothing, while a
-    turn runs: that is aborted first."""
-    if s.state.turn is not None:
+    turn or maintenance runs: that is aborted first."""
+    if s.state.turn is not None or s.state.compaction is not None:
         return False
     queueing.clear(s, None, by)
     scheduling.clear(s, by)

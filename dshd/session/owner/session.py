@@ -251,7 +251,7 @@ class Session(Live):
         """A turn may start until it is decided. What runs is stopped before the disk is asked."""
         by, closed = peer.source(), False
         while not closed:
-            if self.state.turn is not None:
+            if self.state.turn is not None or self.state.compaction is not None:
                 await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
             closed = await self.writable().propose(lambda s: lifecycle.clear_and_close(s, by))
 

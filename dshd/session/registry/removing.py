@@ -220,7 +220,8 @@ def _is_idle(session: Session) -> bool:
 
 
 def _is_busy(session: Session) -> bool:
-    return session.state.turn is not None or session.state.pending > 0
+    works = session.state.turn is not None or session.state.compaction is not None
+    return works or session.state.pending > 0
 
 
 def _why(session: Session) -> str:
