@@ -188,6 +188,13 @@ def _schedules(cli: Cli, _: str | None) -> Iterator[Candidate]:
             yield row["id"], _about(f"{row['when']}  {row['text']}")
 
 
+def _approvals(cli: Cli, _: str | None) -> Iterator[Candidate]:
+    """What waits for an answer; only a daemon can take one."""
+    if cli.client().is_running():
+        for approval in cli.ask(wire.ApprovalListParams(), start=False)["approvals"]:
+            yield approval["id"], _about(f"{approval.get('name')}  {approval.get('what')}")
+
+
 def _models(cli: Cli, _: str | None) -> Iterator[Candidate]:
     if cli.client().is_running():
         rows = cli.ask(wire.ModelListParams(), start=False)["models"]
@@ -245,6 +252,7 @@ ARGUMENTS: Final[dict[str | None, Source]] = {
     "message": _messages,
     "messages": _messages,
     "names": _sessions,
+    "id": _approvals,
     "route": _models,
     "schedule": _schedules,
     "file": _files,

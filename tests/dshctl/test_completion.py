@@ -26,6 +26,11 @@ def asked(dshctl: Dshctl, fake: Fake) -> Any:
     listing = [{**SESSION, "name": name} for name in ("api", "a:b/c", "web")]
     model = {"route": "fast", "model": "m"}
     fake.answers = {
+        "approval.list": {
+            "approvals": [{"id": "a3", "name": "docs", "what": "rm -rf build/"}],
+            "allowed": [],
+        },
+        "schedule.list": {"schedules": [{"id": "c1", "when": "0 3 * * *", "text": "triage"}]},
         "session.list": {"type": "sessions", "sessions": listing, "current": None, "closed": 0},
         "queue.ls": {"type": "queue", "session": SESSION, "messages": [message(17), message(18)]},
         "model.list": {"type": "models", "models": [model], "default": "fast"},
@@ -64,6 +69,9 @@ def asked(dshctl: Dshctl, fake: Fake) -> Any:
         ("dshctl set net=o", ["net=on", "net=off"]),
         ("dshctl completion f", ["fish"]),
         ("dshctl key ", ["fast"]),
+        ("dshctl allow ", ["a3"]),
+        ("dshctl deny a", ["a3"]),
+        ("dshctl schedule rm ", ["c1"]),
         ("dshctl nosuch ", []),
         ("dshctl 'unfinished ", []),
         ("dshctl", []),
