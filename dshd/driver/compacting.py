@@ -89,7 +89,9 @@ async def before_step(run: Run) -> None:
 def _due_now(run: Run) -> bool:
     if run.call is None or run.call.window is None or run.work.stop_at_boundary:
         return False
-    return _too_large(run, _measured(run))
+    run.history.of(run.state.surface, run.attachments(run.state))
+    said = sum(estimate_message({"content": m.content}) for m in run.claimed)
+    return _too_large(run, _measure(run, run.state, (run.history.tokens,), said))
 
 
 def _claim(s: Scratch, run: Run) -> tuple[Message, ...]:

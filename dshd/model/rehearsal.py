@@ -40,11 +40,13 @@ from dshd.model.chunks import (
 )
 from dshd.model.errors import CODES, ModelError
 from dshd.model.request import Message, ModelRequest, text_of, tool_calls
+from dshd.plural import count
 
 CAN = "run: CMD, read FILE, write FILE: TEXT, what is in this directory?, wait D, fail, ask"
 CLOSING = "(Rehearsal. No AI was asked. To use one: dshctl key deepseek, or see man dshd.)"
 QUESTION = "What shall I do next? (You asked me to ask; answer with a followup.)"
 SHOWN_NAMES, SHOWN_LINES, SHOWN_CHARS = 4, 12, 2000
+SUMMED_CHARS = 80
 
 
 @attrs.define
@@ -254,6 +256,22 @@ def moves(items: list[Item]) -> Iterator[Move]:
     yield CLOSING
 
 
+def _is_to_sum_up(messages: list[Message]) -> bool:
+    """Whether the last message wants the conversation summed up (`driver.compacting`)."""
+    last = messages[-1] if messages else {}
+    return (last.get("source") or {}).get("via") == "compaction" and last.get("verb") is None
+
+
+def summary(messages: list[Message]) -> Iterator[str]:
+    """What was said to it, the newest last, in a line each; no AI reads anything into it."""
+    said = [text_of(m["content"]) for m in messages if m["role"] == "user" and _verb(m)]
+    yield f"## Task: {count(len(said), 'message')}, the newest last:"
+    for text in said[-SHOWN_NAMES:]:
+        yield f"- {' '.join(text.split())[:SUMMED_CHARS]}"
+    answers = sum(message["role"] == "assistant" for message in messages)
+    yield f"## Done: {count(answers, 'answer')}. (Rehearsal: no AI summed it up.)"
+
+
 def _say(item: Item, *, again: bool) -> Iterator[Move]:
     if item.kind == "wait":
         yield f"{'waited' if again else 'waiting'} {item.text}"
@@ -358,7 +376,7 @@ async def _answer(messages: list[Message], body: bytes, emit: Emit) -> None:
 
     said = 0
     call: Item | None = None
-    for move in moves(plan(messages)):
+    for move in summary(messages) if _is_to_sum_up(messages) else moves(plan(messages)):
         if isinstance(move, ModelError):
             raise move
         if isinstance(move, Item):

@@ -527,6 +527,8 @@ async def test_a_session_is_not_closed_under_its_maintenance_but_with_it(world: 
                 await session.close(True, ME)
         assert reasons(world, session) == ["aborted"]
         assert session.state.closed
+        with pytest.raises(Conflict, match="is closed"):
+            await session.compact(ME)
         await rests(world, session)
 
 

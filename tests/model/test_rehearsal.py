@@ -18,6 +18,7 @@ from dshd.model.errors import ModelError
 from dshd.model.models import Models
 from dshd.model.rehearsal import moves, plan, seconds
 from dshd.model.request import ModelRequest, text_of, tool_calls
+from dshd.prompt.compaction import asking, framed
 
 Message = dict[str, Any]
 CLOSING = "(Rehearsal. No AI was asked. To use one: dshctl key deepseek, or see man dshd.)"
@@ -388,3 +389,21 @@ async def test_no_key_and_no_network_are_needed() -> None:
     call = Models().prepare_call("rehearsal")
     assert call.rehearsal
     assert await call.credentials.key() is None
+
+
+async def test_asked_to_sum_up_it_tells_what_was_said_and_goes_on_with_the_work_that_is_left() -> None:
+    history: list[Message] = [
+        {"role": "user", "content": [{"type": "text", "text": "run: true\nrun: false"}], "verb": "followup"},
+        {"role": "assistant", "content": [{"type": "text", "text": "hm"}], "model": None},
+    ]
+    asked = asking("sum up")
+    found = await answer([*history, asked])
+    assert not [block for block in found.content if block["type"] == "tool-call"]
+    assert text_of(found.content).splitlines()[:2] == [
+        "## Task: 1 message, the newest last:",
+        "- run: true run: false",
+    ]
+    stands = {"role": "user", "content": framed(text_of(found.content)), "verb": "inject",
+              "source": {"kind": "system", "via": "compaction"}}  # fmt: skip
+    after = await answer([stands, {"role": "user", "content": [{"type": "text", "text": "run: true"}]}])
+    assert [block["name"] for block in after.content if block["type"] == "tool-call"] == ["bash"]

@@ -19,8 +19,8 @@ async def compact(session: Live, peer: Peer) -> Json:
     """Compact the conversation: at once when nothing runs, else at the next step boundary; answers when it
     is done. Who asks meanwhile gets the same answer.
 
-    Raises `Conflict` (a limit is used up), `Unavailable` (the daemon stops). Cancellation: at any time; what
-    was asked for is done all the same. Durability: what is answered is on disk.
+    Raises `Conflict` (it is closed, or a limit is used up), `Unavailable` (the daemon stops). Cancellation:
+    at any time; what was asked for is done all the same. Durability: what is answered is on disk.
     """
     session.guard_person(peer)
     _check(session)
@@ -29,6 +29,9 @@ async def compact(session: Live, peer: Peer) -> Json:
 
 
 def _check(session: Live) -> None:
+    if session.state.closed:
+        raise Conflict(f"not compacted: {session.name} is closed.",
+                       hint=f"dshctl reopen {session.name}", outcome="not-written")  # fmt: skip
     if session.driver.draining:
         raise Unavailable("not compacted: the daemon is being stopped.", outcome="not-written")
     stop = session.driver.stops(session.state) if session.state.turn is None else None
