@@ -19,7 +19,8 @@ import trio
 
 from dshd.driver import waits
 from dshd.driver.run import Run
-from dshd.errors import NoSpace
+from dshd.errors import DshError, NoSpace
+from dshd.model.errors import ModelError
 from dshd.session.deciding import approving
 from dshd.session.deciding.approving import Asked
 from dshd.session.fold.approvals import Approval
@@ -39,14 +40,14 @@ async def questions(
 ) -> tuple[Asked, ...]:
     """What a person must be asked before these calls may run; nothing, where nobody is there to ask.
 
-    Durability: their ids are taken. Raises `DshError` if the disk refuses that.
+    Durability: their ids are taken. Raises `ModelError` (``STORAGE``) if the disk refuses that.
     """
     if context.ask != "wait":
         return ()
     found = [(call, question) for call in calls if (question := await run.services.tools.asks(call, context))]
     if not found:
         return ()
-    ids = await run.services.numbers.take("a", len(found), run.state.id)
+    ids = await _numbers(run, len(found))
     within = run.services.config().approval.expires
     expires = run.services.now() + round(within * 1000) if within else None
     why = _why(content)
@@ -54,6 +55,13 @@ async def questions(
         _asked(id, call, question, why, expires)
         for id, (call, question) in zip(ids, found, strict=True)
     )
+
+
+async def _numbers(run: Run, count: int) -> list[str]:
+    try:
+        return await run.services.numbers.take("a", count, run.state.id)
+    except DshError as error:
+        raise ModelError("STORAGE", f"a person is to be asked, but {error.message}") from None
 
 
 def _asked(id: str, call: Call, question: Question, why: str, expires: int | None) -> Asked:

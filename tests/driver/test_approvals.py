@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -13,7 +14,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from dshd import wire
 from dshd.config import Approval, Budget, Config
 from dshd.config import Driver as DriverConfig
-from dshd.errors import Conflict, Denied, NotFound
+from dshd.errors import Conflict, Denied, NoSpace, NotFound
+from dshd.log.memory import MemoryDisk
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
@@ -527,3 +529,41 @@ def test_a_grant_is_written_as_json_and_read_again() -> None:
 
     grant = Grant(tool="bash", dir="/home", command="rm -rf 'x y'\n")
     assert Grant.from_json(json.loads(json.dumps(grant.to_json()))) == grant
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_where_no_question_can_be_numbered_the_turn_ends_for_the_disk(number: int) -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        disk = world.disk
+        assert isinstance(disk, MemoryDisk)
+        begins = say("ok")
+
+        async def answers() -> Any:
+            disk.fail("rename", number)
+            return call("quick:x")
+
+        world.script = [answers, begins]
+        receipt = await followup(session, "work")
+        result = await settled(session, receipt["message"])
+        assert (result["outcome"], result["error"]["code"], result["exit"]) == ("error", "STORAGE", 75)
+        assert world.quick.runs == []
+        assert "approval/asked" not in world.types(session)
+
+
+async def test_an_answer_that_the_disk_does_not_take_is_none_and_can_be_given_again() -> None:
+    async with asking(call("quick:x")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        disk = world.disk
+        assert isinstance(disk, MemoryDisk)
+        disk.limit(free=0)
+        with pytest.raises(NoSpace):
+            await answer(world, "a1")
+        await wait_all_tasks_blocked()
+        assert [one.id for one in session.state.asks] == ["a1"]
+        assert world.quick.runs == []
+        disk.limit()
+        await answer(world, "a1")
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"

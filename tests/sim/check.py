@@ -219,8 +219,17 @@ KEPT: dict[str, Any] = {
     "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
     "ended": _ended,
     "changed": lambda o, value: value in o.changes,
+    "answered": lambda o, id, answer: o.answers.get(id) == answer,
     "retried": lambda o, turn: turn <= o.last or o.again is not None or turn in o.given_up,
 }
+
+
+def numbered_once(life: Life, oracles: Iterable[Oracle]) -> None:
+    """An approval's id is one question's, in the whole state directory."""
+    asked = Counter(id for oracle in oracles if not oracle.imported for id in oracle.asked)
+    for id, n in asked.items():
+        if n > 1:
+            life.find(f"{id} was asked in {n} sessions")
 
 
 # --- copies ------------------------------------------------------------------------------------------

@@ -73,7 +73,10 @@ class Clients:
         text = self.text(long=args.get("long", False)) if args["text"] else None
         if args["key"] and text:
             text = self.past.keys.setdefault(("", args["key"]), text)
-        params = wire.CreateParams(dir="/", mode="full", run=args["run"], text=text, key=args["key"])
+        ask: wire.Ask | None = "wait" if self.life.plan.asks is not None else None
+        params = wire.CreateParams(
+            dir="/", mode="full", run=args["run"], text=text, key=args["key"], ask=ask
+        )
         session, receipt = await self.life.registry.create(params, ME)
         if self.life.dead:
             return
@@ -210,12 +213,25 @@ class Clients:
             return
         with trio.move_on_after(_or_inf(args["for"])):
             result = await session.wait_message(id, stay=args["stay"])
-            if result["outcome"] is not None and result["exit"] not in (7, 18):
+            if result["outcome"] is not None and result["exit"] not in (7, 16, 18):
                 self.promise("ended", session.id, id, result["outcome"], result["turn"])
 
     async def wait_idle(self, session: Session, args: dict[str, Any]) -> None:
         with trio.move_on_after(200):
             await session.wait_idle(stay=args["stay"])
+
+    async def answer(self, session: Session, args: dict[str, Any]) -> None:
+        """Of all that waits for one, whichever session's."""
+        waiting = self.life.registry.approvals()
+        if waiting:
+            await self.give(waiting[args["at"] % len(waiting)]["id"], args["answer"], args["scope"])
+
+    async def give(self, id: str, answer: str, scope: str) -> None:
+        given: Any = {"answer": answer, "scope": scope if answer == "allow" else "once"}
+        session = await self.life.registry.of_approval(id)
+        params = wire.ApprovalAnswerParams(id=id, **given)
+        await self.life.registry.answer_approval(session, params, ME)
+        self.promise("answered", session.id, id, answer)
 
     async def retry(self, session: Session, args: dict[str, Any]) -> None:
         id = self.pick(session, args["at"]) if args["named"] else None

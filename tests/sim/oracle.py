@@ -45,6 +45,14 @@ class Turn:
     abort: str | None = None
     calls: dict[str, bool] = attrs.field(factory=dict)  # {unanswered call: started}
     entered: list[str] = attrs.field(factory=list)  # in the open step, claimed ones only
+    asked: dict[str, str] = attrs.field(factory=dict)  # {call: approval}
+    let_down: bool = False  # a question was withdrawn while the step did nothing but wait for its answer
+
+    @property
+    def rests(self) -> bool:
+        """It waits for an answer, and no call is unfinished."""
+        first = next(iter(self.calls), None)
+        return first in self.asked and not any(self.calls.values())
 
 
 class Oracle:
@@ -86,6 +94,8 @@ class Oracle:
         self.types: set[str] = set()
         self.history = False  # what is copied into a fork: its turns, and nothing of its inbox
         self.imported = False
+        self.asked: set[str] = set()
+        self.answers: dict[str, str] = {}
 
     def follow(self, events: Iterable[Any]) -> Oracle:
         for event in events:
@@ -340,6 +350,9 @@ class Oracle:
     def turn_end(self, event: Any, data: Any) -> None:
         turn, reason = self.open_turn(data), data["reason"]
         self.need(not (turn.waits and self.closes_alive(data)), f"a turn that only waits is closed: {data}")
+        self.need(not (turn.let_down and self.closes_alive(data)), f"a turn that waits is closed: {data}")
+        unanswered = turn.asked.values() - self.answers.keys()
+        self.need(not unanswered, f"a turn ends, and {unanswered} are still asked")
         self.need(not turn.step_open, "a turn ends inside a step")
         self.need(not turn.calls, f"calls without a result: {turn.calls}")
         if not self.history:
@@ -443,6 +456,9 @@ class Oracle:
         turn, id = self.open_turn(data), data["call"]
         self.need(turn.calls.get(id) is False, f"{id} was not asked for, or has begun")
         self.need(turn.abort is None, "a call begins after the abort")
+        if id in turn.asked:
+            answer = self.answers.get(turn.asked[id])
+            self.need(answer == "allow", f"{id} begins, and {turn.asked[id]} is {answer}")
         turn.calls[id] = True
         self.started.add(id)
 
@@ -450,11 +466,29 @@ class Oracle:
         turn, id = self.open_turn(data), data["call"]
         self.need(id in turn.calls, f"{id} has a result already, or was never asked")
         code = (data.get("error") or {}).get("code")
+        denied = self.answers.get(turn.asked.get(id, "")) == "deny"
+        self.need(denied == (code == "DENIED"), f"{id}: {code}, and denied is {denied}")
         if code in ("NOT_STARTED", "SKIPPED"):
             self.not_started.add(id)
         elif code in ("OUTCOME_UNKNOWN", "STOPPED"):
             self.need(turn.calls[id], f"{id} never began")
         del turn.calls[id]
+
+    def asks(self, event: Any, data: Any) -> None:
+        turn, id = self.open_turn(data), data["id"]
+        self.need(turn.calls.get(data["call"]) is False, f"{data['call']} was not asked for, or has begun")
+        self.need(id not in self.asked, f"{id} is asked twice")
+        self.need(turn.abort is None, "a question after the abort")
+        self.asked.add(id)
+        turn.asked[data["call"]] = id
+
+    def answered(self, event: Any, data: Any) -> None:
+        id, turn = data["id"], self.turn
+        self.need(id in self.asked and id not in self.answers, f"{id} is not asked, or answered already")
+        self.need(turn is not None and id in turn.asked.values(), f"{id} is answered outside of its turn")
+        if turn is not None and data["answer"] == "withdrawn" and turn.rests and turn.abort is None:
+            turn.let_down = True
+        self.answers[id] = data["answer"]
 
     def head(self, event: Any, data: Any) -> None:
         self.header, self.name = data, data.get("name") or data["id"]
@@ -509,6 +543,8 @@ HANDLERS: dict[str, Any] = {
     "assistant/message": Oracle.assistant,
     "request/sent": Oracle.request,
     "llm/retry": Oracle.failed,
+    "approval/asked": Oracle.asks,
+    "approval/answered": Oracle.answered,
     "tool/call": Oracle.call,
     "tool/result": Oracle.result,
 }

@@ -53,7 +53,8 @@ class Branch:
 @attrs.frozen
 class Plan:
     """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's;
-    ``rot``: where in the log a byte goes bad when all is over. ``branches`` are in order."""
+    ``rot``: where in the log a byte goes bad when all is over. ``branches`` are in order. ``asks``: a person
+    must allow some calls, within so many seconds."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -66,6 +67,7 @@ class Plan:
     unloads: bool = False
     branches: tuple[Branch, ...] = ()
     early: bool = True
+    asks: float | None = None
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {len(self.actions)} actions"]
@@ -80,6 +82,8 @@ class Plan:
             lines.append("  [recovery] continue_interrupted = true")
         if self.unloads:
             lines.append("  sessions at rest leave memory, with a checkpoint")
+        if self.asks is not None:
+            lines.append(f"  a person is asked about some calls, and has {self.asks:g} s")
         if self.rot is not None:
             lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
         lines += [f"  {n:3} {branch}" for n, branch in enumerate(self.branches)]
@@ -110,6 +114,7 @@ def make(seed: int) -> Plan:
         rot=r.random() if r.random() < 0.08 else None,
         unloads=r.random() < 0.15,
         branches=_branches(r),
+        asks=r.choice((None, None, 8.0, 3000.0)),
     )
 
 
@@ -294,6 +299,11 @@ MAKERS: dict[str, Any] = {
     "fsck": lambda r: {},
     "fork": lambda r: {"at": r.choice((None, r.randrange(1000)))},
     "copy": lambda r: {},
+    "answer": lambda r: {
+        "at": r.randrange(50),
+        "answer": r.choice(("allow", "allow", "deny")),
+        "scope": r.choice(("once", "once", "session", "always")),
+    },
     "change": lambda r: {"value": r.randrange(1000)},
     "look": lambda r: {},
     "create": _create,
@@ -303,7 +313,7 @@ KINDS = tuple(MAKERS)
 _WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 3, "edit": 3, "wait": 4,
            "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
            "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5,
-           "copy": 0.5}  # fmt: skip
+           "copy": 0.5, "answer": 6}  # fmt: skip
 WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.errors import DshError
+from dshd.errors import Conflict, DshError
 from dshd.log.memory import MemoryDisk
 from dshd.session.owner.loading import holding
 from dshd.session.owner.session import Session
@@ -348,6 +348,7 @@ class Player(Clients):
         check.asked(life, list(oracles.values()))
         check.taken_up(life, good)
         check.one_name_each(life, good.values())
+        check.numbered_once(life, good.values())
         await self._waits_end()
 
     async def _to_rest(self, id: str) -> None:
@@ -361,12 +362,19 @@ class Player(Clients):
         if session.broken is not None:
             self.life.find(f"{id} is {session.word} at the end: {session.broken.error}")
             return
-        await session.wait_idle()
+        await self._idle(session)
         while any(m.due for m in session.state.queues["held"]):
             await trio.sleep(60)
-            await session.wait_idle()
+            await self._idle(session)
         await trio.sleep(5)
-        await session.wait_idle()
+        await self._idle(session)
+
+    async def _idle(self, session: Session) -> None:
+        """Until nothing runs; what waits for a person's answer gets one."""
+        while (await session.wait_idle())["exit"] == 16:
+            for asked in session.approvals():
+                with contextlib.suppress(Conflict):  # it has just expired
+                    await self.give(asked["id"], "deny" if asked["turn"] % 2 else "allow", "once")
 
     async def _waits_end(self) -> None:
         """Who waits for a message is answered at once: it has ended, or only a person moves it on."""

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from dshd import wire
-from dshd.config import Config, Inbox, Recovery
+from dshd.config import Approval, Config, Inbox, Recovery
 from dshd.config.daemon import Driver
 from dshd.control.takeup import Gate, Settled, TakingUp
 from dshd.driver.port import Services
@@ -263,7 +263,7 @@ class Life:
         plan = self.plan
         config = Config(
             inbox=Inbox(max_pending=plan.max_pending), recovery=Recovery(continue_interrupted=plan.go_on),
-            driver=Driver(max_running=plan.max_running),
+            driver=Driver(max_running=plan.max_running), approval=Approval(expires=plan.asks or 0.0),
         )  # fmt: skip
         return Services(
             models=Models(self),
