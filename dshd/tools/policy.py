@@ -155,10 +155,13 @@ def at_home(pattern: str, home: Path | None) -> str:
     return f"{home}{pattern[1:]}" if pattern.startswith("~/") and home is not None else pattern
 
 
-def path_rules(tool: str, ctx: ToolContext) -> list[tuple[bool, str | None]]:
-    """(allows, path glob) of the rules that can concern the files a search meets, in order."""
+def path_rules(tool: str, ctx: ToolContext, root: Path) -> list[tuple[bool, str | None]]:
+    """(allows, path glob) of the rules that can concern the files that a search of ``root`` meets, in order.
+    Who has allowed the search has answered for what is asked about in it."""
+    answered = any(grant.tool == tool and grant.path == str(root) for grant in ctx.grants)
+    allowing = ("allow", "ask") if answered else ("allow",)
     return [
-        (rule.action == "allow", None if rule.path is None else at_home(rule.path, ctx.home))
+        (rule.action in allowing, None if rule.path is None else at_home(rule.path, ctx.home))
         for rule in ctx.rules
         if (rule.tool is None or _any(rule.tool, [tool])) and rule.command is None and rule.host is None
     ]

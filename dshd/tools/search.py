@@ -166,7 +166,7 @@ async def search(target: Target, ctx: ToolContext, *, glob: str, regex: str | No
         "regex": regex,
         "hidden": places[0],
         "open": places[1],
-        "rules": path_rules("glob" if regex is None else "grep", ctx),
+        "rules": path_rules("glob" if regex is None else "grep", ctx, target.path),
         "dir": str(target.dir),
         "most": most,
         "bytes": MOST_BYTES,

@@ -10,6 +10,7 @@ import trio
 
 from dshd.spawn.client import Spawner, launch
 from dshd.tools import search
+from dshd.tools.grants import Grant
 from dshd.tools.tool import Rule, ToolContext
 from tests.tools.doubles import context, execute
 
@@ -167,6 +168,19 @@ async def test_a_rule_keeps_a_file_from_searches_too(tree: Path) -> None:
     assert await lines(ctx, "glob", pattern="src/**") == ["src/c.txt", kept]
     ctx = context(tree, rules=(Rule("deny", path="src/**"),))
     assert (await execute(ctx, "grep", pattern="needle", path="src")).error == "DENIED"
+
+
+async def test_who_has_allowed_a_search_sees_what_a_rule_asks_about_in_it_and_nothing_that_is_denied(
+    tree: Path,
+) -> None:
+    rules = (Rule("ask", tool="grep", path="src/**"), Rule("deny", path="*.py"))
+    place = str((tree / "src").resolve())
+    allowed = context(tree, rules=rules, grants=(Grant(tool="grep", path=place),))
+    kept = "[passed over: files that a rule keeps from this tool (2)]"
+    assert await lines(allowed, "grep", pattern="needle", path="src") == ["src/c.txt:2: needle here", kept]
+    for grants in ((), (Grant(tool="grep", path=str(tree.resolve())),), (Grant(tool="glob", path=place),)):
+        ctx = context(tree, rules=rules, grants=grants)
+        assert (await execute(ctx, "grep", pattern="needle", path="src")).error == "DENIED"
 
 
 async def test_spilled_output_may_be_searched(ctx: ToolContext) -> None:
