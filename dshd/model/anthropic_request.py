@@ -6,6 +6,8 @@ What the dialect wants beyond what `checker` sees to:
   message, its results first; between two answers with nothing between (one was interrupted) a user speaks;
 - a thinking block goes back byte for byte or not at all: only to the route that made it, only whole, and
   with a signature only if that is not blank. One that came without a signature goes back without;
+- models that demand it back (``reasoning_back``; DeepSeek refuses a history whose calls lack it) get that of
+  other routes too, unsigned; where a call has none all the same, thinking is turned off for the request;
 - call ids and tool names of ``[A-Za-z0-9_-]``; arguments as an object; tools, if calls are in the history;
 - ``max_tokens`` always;
 - ``cache_control`` at up to four places: behind the tools, behind the system prompt (both are the same from
@@ -56,7 +58,10 @@ def body_of(call: PreparedCall, request: ModelRequest) -> Wire:
         body["tools"] = memo.once(purpose, (tools,), lambda: _tools(tools, mark))
     if tools and not request.tools:
         body["tool_choice"] = {"type": "none"}
-    body["messages"] = _messages(call, request, mark)
+    work = _Writer(call.route, call.profile)
+    if any(request.memo.each(("anthropic lacks", work), request.messages, work.lacks_thought)):
+        body["thinking"] = {"type": "disabled"}
+    body["messages"] = _messages(work, request, mark)
     return {**body, **request.settings}
 
 
@@ -96,9 +101,8 @@ class _Turn:
         return b'{"role":"%s","content":[%s]}' % (self.role.encode(), b",".join(blocks))
 
 
-def _messages(call: PreparedCall, request: ModelRequest, mark: Wire) -> orjson.Fragment:
+def _messages(work: _Writer, request: ModelRequest, mark: Wire) -> orjson.Fragment:
     """The checked history as JSON."""
-    work = _Writer(call.route, call.profile)
     written = request.memo.each(("anthropic", work), request.messages, work.blocks)
     turns = _turns(zip(request.messages, written, strict=True))
     marked = {id(turn) for turn in [turn for turn in turns if turn.role == "user"][-CACHED_TURNS:]}
@@ -141,11 +145,29 @@ class _Writer:
         return [{**wire, "is_error": True} if message.get("is_error") else wire]
 
     def assistant(self, message: Message) -> list[Wire]:
-        ours = message.get("model") == self.route
-        blocks = [block for block in message["content"] if _goes_back(block, ours)]
+        blocks = self.kept(message)
         while blocks and blocks[-1]["type"] == "reasoning":  # an answer may not end in it
             blocks.pop()
         return [MADE[block["type"]](block) for block in blocks]
+
+    def kept(self, message: Message) -> list[Block]:
+        """What of an answer goes back."""
+        blocks: list[Block] = message["content"]
+        if message.get("model") == self.route:
+            return [block for block in blocks if block["type"] != "reasoning" or _is_whole(block)]
+        thoughts = [block for block in blocks if block["type"] == "reasoning" and block["text"]]
+        taken = thoughts if self.demanded else []
+        return [_unsigned(block) for block in blocks if block["type"] != "reasoning" or block in taken]
+
+    @property
+    def demanded(self) -> bool:
+        """Whether the model refuses a history whose calls lack their thinking."""
+        return self.profile.reasoning_back != "never"
+
+    def lacks_thought(self, message: Message) -> bool:
+        if not self.demanded or message["role"] != "assistant" or not tool_calls(message):
+            return False
+        return not any(block["type"] == "reasoning" for block in self.kept(message))
 
     def given(self, block: Block) -> Wire:
         if block["type"] == "image" and "data" in block and self.profile.images:
@@ -157,10 +179,14 @@ class _Writer:
 ENCODE = {"user": _Writer.user, "assistant": _Writer.assistant, "tool": _Writer.result}
 
 
-def _goes_back(block: Block, ours: bool) -> bool:
-    if block["type"] != "reasoning":
-        return True
-    return ours and block.get("dialect") == DIALECT and block.get("signature") != ""
+def _is_whole(block: Block) -> bool:
+    """Of the dialect, and not with a blank signature."""
+    return block.get("dialect") == DIALECT and block.get("signature") != ""
+
+
+def _unsigned(block: Block) -> Block:
+    """Another's reasoning as plain thinking."""
+    return {"type": "reasoning", "text": block["text"]} if block["type"] == "reasoning" else block
 
 
 def _as_text(block: Block) -> str:

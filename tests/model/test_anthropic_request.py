@@ -230,6 +230,33 @@ def test_thinking_goes_to_the_route_that_made_it_and_to_no_other() -> None:
     assert len(thinking_sent(SIGNED, model="r/claude-y", route="r/claude-y")) == 1
 
 
+DEEPSEEK = "deepseek-v4-pro"
+
+
+@pytest.mark.parametrize(
+    "block", [SIGNED, {"type": "reasoning", "text": "hm"}, {"type": "reasoning", "text": "hm", "extra": 1}]
+)
+def test_a_model_that_demands_it_gets_anybodys_reasoning_unsigned(block: Json) -> None:
+    sent = body(user("go"), assistant(block, asks("a"), model="other"), result("a"), model=DEEPSEEK)
+    assert sent["messages"][1]["content"][0] == {"type": "thinking", "thinking": "hm"}
+    assert "thinking" not in sent
+
+
+def test_what_it_signed_itself_it_gets_as_it_was() -> None:
+    sent = body(user("go"), assistant(SIGNED, asks("a")), result("a"), model=DEEPSEEK)
+    assert sent["messages"][1]["content"][0]["signature"] == "s"
+
+
+def test_where_a_call_has_no_reasoning_thinking_is_off_for_who_would_demand_it() -> None:
+    history = [user("go"), assistant(SIGNED, asks("a")), result("a"), assistant(asks("b")), result("b")]
+    assert body(*history, model=DEEPSEEK)["thinking"] == {"type": "disabled"}
+    assert "thinking" not in body(*history)
+    assert "thinking" not in body(user("go"), assistant(text("x")), user("on"), model=DEEPSEEK)
+    redacted = {"type": "reasoning", "text": "", "dialect": "anthropic", "redacted": "Zm9v"}
+    foreign = [user("go"), assistant(redacted, asks("a"), model="other"), result("a")]
+    assert body(*foreign, model=DEEPSEEK)["thinking"] == {"type": "disabled"}
+
+
 def test_no_answer_ends_in_thinking() -> None:
     sent = plain(user("go"), assistant(SIGNED, text("so"), SIGNED), user("on"))
     assert [block["type"] for block in sent[1]["content"]] == ["thinking", "text"]
