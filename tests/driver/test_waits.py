@@ -16,6 +16,7 @@ from dshd.model.errors import ModelError
 from dshd.session.fold.turns import Wait
 from dshd.session.owner.session import Session
 from tests.driver.test_attempts import Routes
+from tests.session.porting.test_transfer import export, taken
 from tests.session.rig import ME, World, call, followup, inject, of_type, say, steer
 
 H = 3600.0
@@ -438,3 +439,15 @@ def test_a_wait_is_over_at_its_time_or_when_the_clock_makes_no_sense_of_it(
     assert (wait.is_over(now), wait.lasted(now)) == (over, lasted)
     endless = attrs.evolve(wait, until=None)
     assert (endless.is_over(now), endless.lasted(now)) == (False, max(0, now - 10))
+
+
+async def test_an_import_closes_a_turn_that_waited_elsewhere() -> None:
+    async with World().run() as world:
+        session, _ = await begin(world, busy(H))
+        await waiting(session)
+        made = await taken(world, await export(world, session), as_new=True)
+        assert made.state.turn is None
+        assert made.state.turns[1].reason == "interrupted"
+        assert made.state.parked is not None
+        assert made.state.parked.by == "import"
+        assert session.state.turn is not None
