@@ -3,7 +3,8 @@ dialect), answers as the test wrote them.
 
 What it answers stands in the conversation. The newest user message with ``@script`` holds a JSON list; answer
 number N, counted in assistant messages after it, is the list's item N. Without a script, and after its last
-item, it answers ``echo: `` and the last text that somebody said.
+item, it answers ``echo: `` and the last text that somebody said. What asks for a summary of the
+conversation gets one, behind the gate ``summary`` if there is one.
 
 An item may have ``text``; ``tools``, a list of ``{name, arguments}``; ``delay``, seconds before the first
 byte; ``gate``, a name: the answer waits until the test opens it (`Model.open`); ``status``, ``headers`` and
@@ -117,6 +118,8 @@ class Model:
 
     def item(self, messages: list[Json]) -> Json:
         """What this request is answered with."""
+        if messages and "the place of everything above this line" in text_of(messages[-1]):
+            return {"text": "## Task: summed up", **({"gate": "summary"} if "summary" in self._gates else {})}
         with self.changed:
             key = json.dumps(messages)
             attempt, self._seen[key] = self._seen[key], self._seen[key] + 1
