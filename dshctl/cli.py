@@ -57,6 +57,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "deny": Entry("deny", "don't let it run"),
     "message": Entry("message", "a message's way, step by step"),
     "why": Entry("why", "what a message waits for, in one sentence"),
+    "jobs": Entry("jobs", "what goes on in the background"),
     "schedule": Entry("schedule", "what is sent by the clock"),
     "new": Entry("new", "make a session"),
     "show": Entry("show", "all about a session"),

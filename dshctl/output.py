@@ -210,6 +210,11 @@ class Out:
         """As it is, on a pipe; made harmless on a terminal. Used for lines that are JSON already."""
         self.out.write((_JSON_CONTROL.sub(_escape, text) if self.out.tty else text) + "\n")
 
+    def piece(self, text: str) -> None:
+        """Part of a text, which may end in the middle of a line (nothing under `--json`)."""
+        if not self.json:
+            self.out.write(self.shown(text))
+
     def shown(self, text: str) -> str:
         return visible(text) if self.out.tty else text
 

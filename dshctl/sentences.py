@@ -340,3 +340,9 @@ def now_doing(session: Json, now: int, lasts: str = " ({})") -> str:
 def plain(doing: Any) -> str:
     """``bash: make test`` as it reads in a sentence."""
     return str(doing).replace(": ", " ", 1)
+
+
+def job(row: Json, now: int) -> str:
+    """``j3, 4 min, kept: make serve``."""
+    kept = ", kept" if row["kept"] else ""
+    return f"{row['id']}, {age(max(0, now - row['started_at']))}{kept}: {' '.join(row['command'].split())}"

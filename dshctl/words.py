@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents attach jobs rpc
+    acp agents attach rpc
     """.split()  # noqa: SIM905 - a list to be read
 )
 
@@ -80,6 +80,8 @@ SYNONYMS: Final[dict[str, str]] = {
     "permit": "allow ID",
     "refuse": "deny ID",
     "permissions": "approvals",
+    "job": "jobs",
+    "background": "jobs",
     "say": "followup 'TEXT'",
     "tell": "followup 'TEXT'",
     "ask": "run 'TEXT'",

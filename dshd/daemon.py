@@ -50,6 +50,7 @@ from dshd.log.store import Store
 from dshd.log.threads import Threads
 from dshd.order import InOrder
 from dshd.session.owner.loading import Upkeep
+from dshd.session.registry import kept_jobs
 from dshd.session.registry.registry import Registry
 from dshd.settings import Daemon, Setup
 from dshd.spawn.client import Spawner, kill_orphans
@@ -241,7 +242,7 @@ class _Life:
             taking_up = self._spooled(room)
             spooled = await taking_up.look()
             state = self._store.state
-            left = await trio.to_thread.run_sync(lambda: kill_orphans(state))
+            left = await trio.to_thread.run_sync(lambda: kill_orphans(state, kept_jobs.spared(state)))
             if left:
                 log.warning("ended what an earlier daemon left: %s", ", ".join(map(str, left)))
             await self._registry.start()

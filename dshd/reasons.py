@@ -27,6 +27,31 @@ def provider(code: str | None) -> str:
     return PROVIDER.get(code or "", "the provider")
 
 
+# Why a job was stopped.
+JOB_STOPPED: Final = {
+    "user": "stopped by the user", "agent": "stopped", "abort": "stopped with its turn",
+    "clear": "stopped by an abort", "close": "stopped with its session", "rm": "stopped with its session",
+    "run": "stopped at the end of its run", "shutdown": "stopped with the daemon",
+    "fault": "stopped, for the disk failed", "outside": "stopped by a signal to its supervisor",
+}  # fmt: skip
+
+
+def job_end(end: Mapping[str, Any]) -> str:
+    """How a job has ended: ``exit 2, 4 min``. Of `job/ended`'s fields."""
+    how, after = end.get("how"), f", {_lasts(end['ms'])}" if end.get("ms") is not None else ""
+    if how == "lost":
+        return "the daemon died, and nobody saw how it ended"
+    if how == "failed":
+        return f"it could not be started: {end.get('detail')}"
+    words = {
+        "exit": f"exit {end.get('code')}",
+        "signal": f"killed by signal {end.get('signal')}",
+        "timeout": "time limit",
+        "stopped": JOB_STOPPED.get(str(end.get("cause")), "stopped"),
+    }
+    return f"{words.get(str(how), str(how))}{after}"
+
+
 class Clock(NamedTuple):
     """``when`` writes a moment (Unix ms), ``lasts`` a duration (ms); ``now`` is Unix ms."""
 

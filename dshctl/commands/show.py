@@ -91,6 +91,9 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     rows = session.get("schedules") or ()
     for label, row in zip(("schedules", *[""] * len(rows)), rows, strict=False):
         yield label, _scheduled(row, now)
+    rows = session.get("jobs") or ()
+    for label, row in zip(("jobs", *[""] * len(rows)), rows, strict=False):
+        yield label, sentences.job(row, now)
     for label, use in zip(("budgets", *[""] * 9), session.get("budgets") or (), strict=False):
         yield label, budgets.fraction(use)
     context = session.get("context") or {}

@@ -115,7 +115,12 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     running = [s for s in _in_state(sessions, "running") if s not in needs]
     head = heading(status, now)
     refused = refused_schedules(status)
-    if not (needs or waits or running or refused):
+    jobs = [
+        (sentences.name_of(session), sentences.job(row, now), "")
+        for session in sessions
+        for row in session.get("jobs") or ()
+    ]
+    if not (needs or waits or running or refused or jobs):
         return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions, now)]
     blocks = [
         (
@@ -125,6 +130,7 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
         ),
         ("waits", [_waiting(session, now) for session in waits]),
         ("running", [_running(session, now) for session in running]),
+        ("in the background", jobs),
     ]
     every = [row for _, rows in blocks for row in rows]
     lines = [head, ""]

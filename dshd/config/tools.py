@@ -37,6 +37,16 @@ class Approval:
 
 
 @attrs.frozen(slots=True, kw_only=True)
+class Jobs:
+    """What goes on in the background. ``notify``: whether the end of one wakes its session; ``keep``: whether
+    each outlives the daemon; ``max``: how many a session may have at once."""
+
+    notify: Literal["none", "wake"] = "none"
+    keep: bool = False
+    max: int = 16
+
+
+@attrs.frozen(slots=True, kw_only=True)
 class Server:
     """One ``[mcp.NAME]``: a command to start, or a URL."""
 

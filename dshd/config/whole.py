@@ -15,7 +15,7 @@ from dshd.config.model import Model, check_model
 from dshd.config.policy import Policy
 from dshd.config.routes import Route, check_routes, unpriced, used_routes
 from dshd.config.sessions import Sessions
-from dshd.config.tools import Approval, Rule, Server, Tools, check_servers
+from dshd.config.tools import Approval, Jobs, Rule, Server, Tools, check_servers
 from dshd.wire import MODES, Mode
 
 
@@ -32,6 +32,7 @@ class Config:
     budget: Budget = attrs.field(factory=Budget)
     tools: Tools = attrs.field(factory=Tools)
     approval: Approval = attrs.field(factory=Approval)
+    jobs: Jobs = attrs.field(factory=Jobs)
     notify: Notify = attrs.field(factory=Notify)
     recovery: Recovery = attrs.field(factory=Recovery)
     rules: list[Rule] = attrs.field(factory=list)

@@ -41,6 +41,11 @@ class Owner(Protocol):
         """Whether the log can be written (neither damaged nor faulted)."""
         ...
 
+    @property
+    def jobs(self) -> Any:
+        """Where commands go on in the background (`tools.jobs.House`)."""
+        ...
+
     def rested(self) -> None:
         """The driver has stopped for now; whoever waits for that may look."""
         ...

@@ -27,6 +27,7 @@ from dshd.driver.run import Run
 from dshd.driver.waterfall import Verdict, run_chain
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
+from dshd.session.deciding.jobbing import brief
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import compactions
 from dshd.session.fold.events import Message, splice, text_block
@@ -102,7 +103,8 @@ def _snapshot(run: Run, state: State, now: int) -> str | None:
     """The runtime context if it changed since the model last saw it."""
     settings = state.settings
     mode, net = settings.get("mode"), bool(settings.get("net"))
-    text = _context_text(_dir(state), now // 60_000, run.git, mode, net)
+    jobs = tuple(f"{job.id}: {brief(job.command)}" for job in state.running_jobs)
+    text = _context_text(_dir(state), now // 60_000, run.git, mode, net, jobs)
     return text if text != state.snapshot else None
 
 
@@ -111,9 +113,11 @@ def _dir(state: State) -> str:
 
 
 @lru_cache(64)  # most steps take less than a minute, and nothing in it is finer
-def _context_text(dir: str, minute: int, git: runtime.GitInfo | None, mode: str | None, net: bool) -> str:
+def _context_text(
+    dir: str, minute: int, git: runtime.GitInfo | None, mode: str | None, net: bool, jobs: tuple[str, ...]
+) -> str:
     now = datetime.fromtimestamp(minute * 60).astimezone()
-    return runtime.snapshot(Path(dir), now, git, mode=mode, net=net)
+    return runtime.snapshot(Path(dir), now, git, jobs, mode=mode, net=net)
 
 
 # --- decisions -----------------------------------------------------------------------------------

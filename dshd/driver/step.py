@@ -139,7 +139,7 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
         async def execute(call: Call) -> ToolOutput:
             began = time.monotonic()
             keep = partial(run.finished.__setitem__, call.id)
-            here = attrs.evolve(context, keep=keep)  # noqa: B023 - joined below
+            here = attrs.evolve(context, keep=keep, call=call.id)  # noqa: B023 - joined below
             output = await gates.execute(run, call, here)
             run.seconds[call.id] = time.monotonic() - began
             run.finished[call.id] = output
@@ -242,6 +242,7 @@ def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
         rules=tuple(services.tool_rules),
         grants=(*granted, *approvals.standing(run)),
         spawner=services.spawner,
+        jobs=run.owner.jobs,
         todo=run.state.todo,
         ask=str(settings.get("ask") or "deny"),
         bash_max=config.tools.bash_max,

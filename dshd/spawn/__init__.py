@@ -9,6 +9,8 @@ Three kinds of process, each watching the one above it::
 - `server` (the spawner) forks supervisors when asked to.
 - `supervisor` has the command started (`command`), collects its output (`output`), and ends the tree by
   the table in `lifecycle`. When nothing is left below, it can take the next call.
+- `passage` is a command's way out of the call that began it: to go on as a job, or to be `kept` when all of
+  the above end.
 - `protocol` is what they say, `kernel` what Linux offers, `tree` the processes as /proc shows them,
   `landlock` and `seccomp` the sandbox that needs no helper.
 

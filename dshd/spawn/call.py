@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import trio
 
@@ -81,6 +82,12 @@ class Call:
     async def end(self) -> Frame:
         """The last frame."""
         return await self._receive()
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Tell the supervisor something while the command runs: a few bytes, for which there is room. One
+        that is gone needs no telling."""
+        with contextlib.suppress(OSError):
+            self._sock.send(encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     async def stop(self) -> Frame | None:
         """Tell the supervisor to stop, and wait for its last frame; None if there won't be any. (An empty

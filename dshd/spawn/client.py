@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
@@ -15,11 +16,15 @@ import trio
 from dshd.spawn import SpawnerHandle, lifecycle, tree
 from dshd.spawn.call import Call, SpawnerLost, SpawnFailed, survivors_of
 from dshd.spawn.orphans import MARK, brand, kill_orphans, mark
+from dshd.spawn.passage import Kept, Passage
 from dshd.spawn.pool import START_LIMIT, STRAY_LIMIT, Pool, launch
 from dshd.spawn.protocol import Frame, Request, encode, fate, plain
 from dshd.spawn.tree import is_alive
 
-__all__ = ["Completed", "SpawnFailed", "Spawner", "SpawnerLost", "is_alive", "kill_orphans", "launch"]
+__all__ = [
+    "Completed", "Kept", "Passage", "SpawnFailed", "Spawner", "SpawnerLost", "is_alive", "kill_orphans",
+    "launch",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -101,13 +106,16 @@ class Spawner:
         grace: float = GRACE,
         wrapper: bool = False,
         landlock: dict[str, Any] | None = None,
+        follow: bool = False,
+        passage: Passage | None = None,
     ) -> Completed:
         """Run ``argv`` to its end, and the end of everything it started.
 
         ``timeout`` and ``grace`` in s, ``head`` and ``tail`` in bytes. ``merge``: stderr goes into the
         output, in order; else its head and tail are ``stderr``. ``wrapper``: the main process is a
-        sandbox around the command. Returns when the main process has ended, whoever else holds its
-        pipes. Raises SpawnFailed.
+        sandbox around the command. ``follow``: the spill file has all of the output at once. ``passage``:
+        see there. Returns when the main process has ended, whoever else holds its pipes. Raises
+        SpawnFailed, and Kept if it was told to keep the command.
 
         Cancellation: the tree is ended (SIGTERM, ``grace``, SIGKILL) before Cancelled goes on, 3 s later
         at most as a rule, 9 s if the helpers hang. Who could not be ended is in `survivors`.
@@ -124,15 +132,32 @@ class Spawner:
             merge=merge,
             wrapper=wrapper,
             landlock=landlock,
+            follow=follow,
         )
         frame = encode(plain(request), [stdin] if stdin is not None else [])
         try:
-            reply = await self._call(frame, request, label)
+            reply = await self._call(frame, request, label, passage)
         except SpawnerLost as lost:
             if lost.started:
                 raise
-            reply = await self._call(frame, request, label)
+            reply = await self._call(frame, request, label, passage)
         return completed(reply, spill)
+
+    async def go_on(self, left: Passage, passage: Passage | None = None) -> Completed:
+        """The rest of a command that has ``left`` its call: it has no time limit any more, and its spill file
+        has all of the output. Like `run` in everything else."""
+        call, request, label = left.taken()
+        request = dataclasses.replace(request, timeout=None)
+        reply = await self._see(call, None, request, label, passage)
+        return completed(reply, Path(request.spill) if request.spill is not None else None)
+
+    def adopt(self, pid: int, label: str) -> None:
+        """What is below this supervisor, of a daemon before us, counts as a tool's of ``label``."""
+        self._calls[pid] = label
+
+    def forget(self, pid: int) -> None:
+        """A supervisor that was kept is gone."""
+        self._calls.pop(pid, None)
 
     def survivors(self, label: str) -> list[int]:
         """The pids of what calls with this label ran, could not be ended, and is still there."""
@@ -169,16 +194,30 @@ class Spawner:
 
     # -- one call
 
-    async def _call(self, frame: bytes, request: Request, label: str) -> Frame:
+    async def _call(self, frame: bytes, request: Request, label: str, passage: Passage | None) -> Frame:
         call = await self._pool.take()
         self._calls[call.pid] = label
-        again = False
+        return await self._see(call, frame, request, label, passage)
+
+    async def _see(
+        self, call: Call, frame: bytes | None, request: Request, label: str, passage: Passage | None
+    ) -> Frame:
+        """A call from its request (None: it has begun) to its end, or until it leaves us."""
+        again = left = False
         try:
-            reply = await self._drive(call, frame, request)
+            reply = await self._drive(call, frame, request, passage)
+            left = bool(reply[0].get("kept"))
+            if left:
+                call.close()
+                raise Kept(call.pid)
             self._note(survivors_of(reply), label)
             again = bool(reply[0].get("again"))
             return reply
         except trio.Cancelled:
+            if passage is not None and call.started and passage.open():
+                passage.take(call, request, label)
+                left = True
+                raise
             with trio.move_on_after(LONGEST, shield=True):
                 self._note(await self._end(call, request.grace), label)
             raise
@@ -188,16 +227,24 @@ class Spawner:
             self._note(failed.survivors, label)
             raise
         finally:
-            del self._calls[call.pid]
-            (self._pool.give_back if again else Call.close)(call)
+            if not left:
+                del self._calls[call.pid]
+                (self._pool.give_back if again else Call.close)(call)
 
-    async def _drive(self, call: Call, frame: bytes, request: Request) -> Frame:
+    async def _drive(
+        self, call: Call, frame: bytes | None, request: Request, passage: Passage | None
+    ) -> Frame:
         """To the last frame. The supervisor keeps the time limit; ours is for one that doesn't answer."""
-        with trio.move_on_after(START_LIMIT):
-            await call.begin(frame)
-        if not call.started:
-            call.kill()
-            raise SpawnerLost("the call's supervisor did not begin", started=False)
+        if frame is not None:
+            with trio.move_on_after(START_LIMIT):
+                await call.begin(frame)
+            if not call.started:
+                call.kill()
+                raise SpawnerLost("the call's supervisor did not begin", started=False)
+        else:
+            call.say({"free": True})
+        if passage is not None:
+            passage.goes(call)
         with trio.move_on_after(QUICK):
             return await call.end()
         self._pool.want()

@@ -57,6 +57,11 @@ def die_with(parent: int, signum: int) -> bool:
     return os.getppid() == parent
 
 
+def outlive() -> None:
+    """Ask for no signal when the parent ends."""
+    prctl(PR_SET_PDEATHSIG, 0)
+
+
 def guard_memory() -> None:
     """Nobody but root may read our memory or environment through /proc (they hold the daemon's keys)."""
     prctl(PR_SET_DUMPABLE, 0)

@@ -13,6 +13,7 @@ import secrets
 import signal
 import time
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 
 from dshd.spawn import kernel, tree
@@ -38,8 +39,9 @@ def _hash(data: bytes) -> int:
     return zlib.crc32(data) >> 1 | 1  # never 0, which could be somebody's real limit
 
 
-def kill_orphans(state_dir: Path) -> list[int]:
-    """End what an earlier daemon of this state directory left behind. Returns the pids.
+def kill_orphans(state_dir: Path, spared: Collection[int] = ()) -> list[int]:
+    """End what an earlier daemon of this state directory left behind. Returns the pids. ``spared``: the
+    supervisors of what was to be kept, with all that is below them.
 
     There is something only if that daemon was killed together with its spawner and supervisors. What
     this daemon has started is left alone. Blocks, for ms as a rule and LIMIT at most.
@@ -47,9 +49,10 @@ def kill_orphans(state_dir: Path) -> list[int]:
     found: set[int] = set()
     limit = time.monotonic() + LIMIT
     while time.monotonic() < limit:
-        now = left_behind(state_dir)
+        stay = {*spared, *(pid for one in spared for pid in tree.descendants(one))}
+        now = left_behind(state_dir) - stay
         for pid in now:
-            found |= tree.kill_below(pid).keys()
+            found |= tree.kill_below(pid, apart=spared).keys()
         kernel.send(now, signal.SIGKILL)
         found |= now
         if not any(map(is_alive, found)):

@@ -94,6 +94,7 @@ class Output:
         self._tail = bytearray()
         self._spill = Spill(spill) if spill else None
         self._spilling = False
+        self._follows = False
         self.total = 0
 
     @property
@@ -109,6 +110,12 @@ class Output:
         """The file, once there is one."""
         return self._spill if self._spilling else None
 
+    def follow(self) -> None:
+        """From now on the file has everything as soon as it is there, for those who read along."""
+        self._follows = True
+        if self._spill is not None and self.total:
+            self._feed_spill(self._spill, b"")
+
     def feed(self, data: bytes) -> None:
         head, tail = self._limits
         if self._spill is not None:
@@ -123,7 +130,7 @@ class Output:
             del self._tail[:-tail]
 
     def _feed_spill(self, spill: Spill, data: bytes) -> None:
-        if not self._spilling and self.total + len(data) > sum(self._limits):
+        if not self._spilling and (self._follows or self.total + len(data) > sum(self._limits)):
             # Until now head and tail were everything, so the file starts with them.
             self._spilling = True
             spill.write(bytes(self._head + self._tail))

@@ -6,9 +6,12 @@ with its pid (4 bytes) and the daemon's end of its socket, or a message without 
 On a call's, frames: 4 bytes big-endian length, that many bytes of JSON, then as many raw bytes as the
 JSON's ``blobs`` (a list of lengths) add up to.
 
-    daemon -> supervisor   the request (stdin as blob), then at most one frame ``{"stop": true}``;
-                           closing the socket means the same
-    supervisor -> daemon   ``{"supervisor": pid}`` before the command is started, then one of
+    daemon -> supervisor   the request (stdin as blob), then ``{"free": true}`` (no time limit any more,
+                           and all output to the file at once), ``{"keep": path}`` (outlive the daemon,
+                           and leave word of the end there) and ``{"stop": true}``; closing the socket
+                           means stop, too, unless it is kept
+    supervisor -> daemon   ``{"supervisor": pid}`` before the command is started, ``{"kept": true}`` as the
+                           last frame of one that is kept, else one of
                            ``{"done": {...}}`` (head, tail and stderr as blobs) and ``{"failed": sentence}``,
                            with ``"again": true`` if it takes another call; the spawner writes the
                            latter, with ``"lost": true``, for one that was killed
@@ -34,7 +37,8 @@ LONGEST_JSON = 64 * 1024 * 1024
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Request:
     """One command. Times in s, sizes in bytes. ``wrapper``: the main process is a sandbox that must
-    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs."""
+    not get SIGTERM itself, or it would take its inhabitants down before they have seen theirs.
+    ``follow``: somebody reads along in the spill file."""
 
     argv: list[str]
     cwd: str
@@ -48,6 +52,7 @@ class Request:
     umask: int = 0o022
     wrapper: bool = False
     landlock: dict[str, Any] | None = None
+    follow: bool = False
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

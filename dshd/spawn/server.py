@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dshd.spawn import kernel, supervisor, tree
+from dshd.spawn import kept, kernel, supervisor, tree
 from dshd.spawn.protocol import NO_PROCESS, encode, fate, send_supervisor
 
 POLL_PARENT_MS = 1000  # for a spawner that no parent-death signal reaches
@@ -155,7 +155,7 @@ class Server:
 
     def end(self) -> None:
         """The daemon is gone or wants us gone. Supervisors may know that already; who hasn't ended its
-        tree when the time is over is ended with it."""
+        tree when the time is over is ended with it. Those that are kept stay."""
         for call in self.calls.values():
             call.close()
         kernel.send(self.calls, supervisor.ORPHANED)
@@ -163,9 +163,10 @@ class Server:
         while (waited := time.monotonic() - began) < LAST_LIMIT + STRAY_LIMIT:
             ended, left = kernel.reap()
             self.calls = {pid: call for pid, call in self.calls.items() if pid not in ended}
-            if not left:
+            stay = [pid for pid in self.calls if kept.is_kept(pid)]
+            if not left or not tree.descendants(os.getpid(), apart=stay):
                 return
-            tree.kill_below(os.getpid(), apart=self.calls if waited < LAST_LIMIT else ())
+            tree.kill_below(os.getpid(), apart=self.calls if waited < LAST_LIMIT else stay)
             time.sleep(0.02)
 
 

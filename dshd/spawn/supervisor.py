@@ -6,6 +6,9 @@ signals change nothing about who their ancestor is. It ends its tree when the ma
 time is up, when the daemon says stop, when the daemon's end of the socket closes, and when the spawner
 dies (parent-death signal). Of what a killed supervisor leaves, the spawner takes care.
 
+One that is told to keep its tree outlives them both: it has no parent-death signal any more, another name
+(`kept.NAME`), takes SIGTERM for stop, and leaves word of the end in a file.
+
 A call is answered when nothing is left below, so the same process can take the next one: a fresh fork
 would cost 3 ms of page faults. One that had to give up on somebody, or was stopped, takes no other.
 
@@ -24,8 +27,9 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from dshd.spawn import kernel, lifecycle, tree
+from dshd.spawn import kept, kernel, lifecycle, tree
 from dshd.spawn.command import NotStarted, start
 from dshd.spawn.output import Output
 from dshd.spawn.protocol import Decoder, Done, Frame, Request, encode, plain
@@ -138,6 +142,10 @@ class Supervisor:
         self._look_at = 0.0
         self.survivors: list[int] = []
         self.out = Output(request.head, request.tail, request.spill)
+        if request.follow:
+            self.out.follow()
+        self.kept: str | None = None  # where to leave word of the end
+        self._decoder = Decoder()
         self.err = Output(request.head, request.tail)
         self._poll = select.poll()
         self._watched: dict[int, Callable[[int], None]] = {}
@@ -151,7 +159,7 @@ class Supervisor:
     @property
     def again(self) -> bool:
         """Whether this process may take another call: nothing is below it, and nobody said stop."""
-        return self.cause in ("", "exit", "timeout") and not self.survivors
+        return self.cause in ("", "exit", "timeout") and not self.survivors and self.kept is None
 
     def run(self, blobs: list[bytes]) -> bytes:
         """Start it, and on until the table says done. Returns the last frame."""
@@ -193,7 +201,10 @@ class Supervisor:
 
     def _on_wake(self, fd: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            if ORPHANED in os.read(fd, 4096):  # one byte for each signal: its number
+            signals = os.read(fd, 4096)  # one byte for each: its number
+            if self.kept is not None and signal.SIGTERM in signals:
+                self._end("stop")
+            if self.kept is None and ORPHANED in signals:
                 self._end("orphaned")
 
     def _on_control(self, fd: int) -> None:
@@ -205,7 +216,35 @@ class Supervisor:
             data = b""
         if not data:
             self._unwatch(fd)
-        self._end("stop" if data else "orphaned")
+            return None if self.kept is not None else self._end("orphaned")
+        try:
+            for message, _ in self._decoder.feed(data):
+                self._told(message)
+        except ValueError:
+            self._end("stop")
+
+    def _told(self, message: dict[str, Any]) -> None:
+        if "free" in message:
+            self._free()
+        elif "keep" in message:
+            self._keep(message["keep"])
+        else:
+            self._end("stop")
+
+    def _free(self) -> None:
+        """It goes on as a job: without a time limit, and with its output where it can be read along."""
+        if self.state == "running":
+            self.deadline = None
+            self.out.follow()
+
+    def _keep(self, path: str) -> None:
+        """From now on nobody's end is ours. What has begun to end stays what it was."""
+        if self.state == "running":
+            kernel.outlive()
+            kernel.rename(kept.NAME)
+            self.kept = path
+            with contextlib.suppress(OSError):
+                self.sock.sendall(encode({"kept": True}))
 
     def _on_output(self, fd: int) -> None:
         self._read(fd)
@@ -242,7 +281,7 @@ class Supervisor:
         if self.main in ended:
             self.status = ended[self.main]
             self.duration = time.monotonic() - self.began
-        if os.getppid() != self.parent:
+        if self.kept is None and os.getppid() != self.parent:
             self._end("orphaned")
         for event in self._events(any_left):
             if self.state == "killing" and event == "deadline":
@@ -334,6 +373,8 @@ class Supervisor:
             survivors=self.survivors,
             left=self.left,
         )
+        if self.kept is not None:
+            kept.leave_word(self.kept, plain(done))
         blobs = [self.out.head, self.out.tail, self.err.head + self.err.tail]
         return encode({"done": plain(done), "again": self.again}, blobs)
 

@@ -36,6 +36,11 @@ def look(pid: int) -> Process | None:
     return Process(fields[0].decode(), parent, group, session, int(fields[19]))
 
 
+def name_of(pid: int) -> str:
+    """What a process calls itself (15 bytes); nothing if it is gone."""
+    return _read(pid, "comm").decode(errors="replace").rstrip("\n")
+
+
 def is_alive(pid: int) -> bool:
     """There, and not just waiting to be reaped."""
     found = look(pid)

@@ -7,16 +7,19 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from dshd.spawn.client import Completed, Spawner, SpawnFailed
+from dshd.spawn.client import Completed, Kept, Passage, Spawner, SpawnFailed
 from dshd.tools import sandbox
 from dshd.tools.guarded import sweep
+from dshd.tools.jobs import Done, Spec, Work
 from dshd.tools.sandbox import Plan
+from dshd.tools.text import decoded, whole_end, whole_start
 from dshd.tools.threads import writing
 from dshd.tools.tool import Args, ToolContext, ToolFailure, ToolOutput, failure, text_output
 
@@ -42,7 +45,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {
         "command": {"type": "string", "minLength": 1, "description": "the command, as for bash -c"},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds; 120 by default"},
-        "background": {"type": "boolean", "description": "run as a job and return at once"},
+        "background": {"type": "boolean", "description": "run as a job and return at once; no limit then"},
     },
     "required": ["command"],
     "additionalProperties": False,
@@ -56,7 +59,9 @@ class Bash:
     description = (
         "Run a command with bash in the session's directory. There is no terminal and no stdin, so "
         "nothing interactive works. Each call is a fresh shell: directory and variables don't carry "
-        "over. The call ends when the shell ends, and what it left in the background is ended with it. "
+        "over. The call ends when the shell ends, and what it left in the background is ended with it: what "
+        "is to go on (a server, a long build) is started with background, as a job; it is run at once, "
+        "the call returns, and you are told when it ends (see the tool job). "
         "In the sandbox /tmp is the session's own, seen by its commands only. "
         "stdout and stderr come back together; of a long output the middle is left out, and the whole "
         "is in a file that you are told."
@@ -76,12 +81,11 @@ class Bash:
 
     async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
         """Cancellation: the command and all it started are ended before Cancelled goes on."""
-        if args.get("background"):
-            return failure("background commands are not available yet; run it in the foreground.")
         if "\0" in args["command"]:
             return failure("the command holds a NUL character, which no command line can.")
         try:
-            return await self._run(args, ctx, await self._plan(args["command"], ctx))
+            plan = await self._plan(args["command"], ctx)
+            return await (self._begin_job if args.get("background") else self._run)(args, ctx, plan)
         except sandbox.Refused as error:
             return failure(str(error), "DENIED")
         except SpawnFailed as error:
@@ -101,29 +105,89 @@ class Bash:
 
     async def _run(self, args: Args, ctx: ToolContext, plan: Plan) -> ToolOutput:
         limit = min(float(args.get("timeout") or DEFAULT_LIMIT), ctx.bash_max)
-        spawner: Spawner = ctx.spawner
-        undone: list[Path] = []
-        env = {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
+        file, leaving = ctx.spill_dir / spill_name(), ctx.leaving
         try:
-            done = await spawner.run(
-                [*plan.prefix, "bash", "-c", args["command"]],
-                cwd=str(ctx.dir),
-                env=env,
-                timeout=limit,
-                head=HEAD,
-                tail=TAIL,
-                spill=ctx.spill_dir / spill_name(),
-                label=ctx.session,
-                wrapper=plan.kind == "bubblewrap",
-                landlock=plan.landlock,
-            )
+            done, undone = await self._spawned(args, ctx, plan, file, limit, leaving)
         except trio.Cancelled:
-            tell_survivors(ctx)
+            if leaving is not None and leaving.holds:
+                leaving.spec = self._spec(args, ctx, plan, file, partial(self._rest, ctx, plan, leaving))
+            else:
+                tell_survivors(ctx)
+            raise
+        return result(done, limit, plan, undone, ctx.change)
+
+    async def _spawned(
+        self, args: Args, ctx: ToolContext, plan: Plan, file: Path, limit: float | None,
+        passage: Passage | None, *, follow: bool = False,
+    ) -> Done:  # fmt: skip
+        spawner: Spawner = ctx.spawner
+        env = {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
+        work = spawner.run(
+            [*plan.prefix, "bash", "-c", args["command"]],
+            cwd=str(ctx.dir),
+            env=env,
+            timeout=limit,
+            head=HEAD,
+            tail=TAIL,
+            spill=file,
+            label=ctx.session,
+            wrapper=plan.kind == "bubblewrap",
+            landlock=plan.landlock,
+            follow=follow,
+            passage=passage,
+        )
+        return await self._to_its_end(work, ctx, plan, passage)
+
+    async def _to_its_end(
+        self, work: Awaitable[Completed], ctx: ToolContext, plan: Plan, passage: Passage | None
+    ) -> Done:
+        """What the sandbox could not prevent is undone behind it, also if it was cancelled; not if the
+        command goes on elsewhere."""
+        undone: list[Path] = []
+        goes_on = False
+        try:
+            done = await work
+        except Kept:
+            goes_on = True
             raise
         finally:
-            with trio.move_on_after(SWEEP_LIMIT, shield=True):
-                undone = await afterwards(plan, ctx.spill_dir)
-        return result(done, limit, plan, undone, ctx.change)
+            if not goes_on and not (passage is not None and passage.holds):
+                undone = await _swept(plan, ctx)
+        return done, undone
+
+    # --- jobs
+
+    async def _begin_job(self, args: Args, ctx: ToolContext, plan: Plan) -> ToolOutput:
+        if ctx.jobs is None:
+            return failure("nothing can run in the background here; run it in the foreground.")
+        limit, file = args.get("timeout"), ctx.spill_dir / spill_name("job")
+
+        async def work(passage: Passage) -> Done:
+            return await self._spawned(args, ctx, plan, file, limit, passage, follow=True)
+
+        id = await ctx.jobs.start(self._spec(args, ctx, plan, file, work))
+        return text_output(
+            f"[{id} runs in the background; what it prints goes to {file}. You are told when it ends.]",
+            summary=f"job {id}",
+        )
+
+    async def _rest(self, ctx: ToolContext, plan: Plan, left: Passage, passage: Passage) -> Done:
+        spawner: Spawner = ctx.spawner
+        return await self._to_its_end(spawner.go_on(left, passage), ctx, plan, passage)
+
+    def _spec(self, args: Args, ctx: ToolContext, plan: Plan, file: Path, work: Work) -> Spec:
+        return Spec(
+            call=ctx.call, command=args["command"], dir=ctx.dir, file=file, work=work,
+            after=partial(_swept, plan, ctx),
+        )  # fmt: skip
+
+
+async def _swept(plan: Plan, ctx: ToolContext) -> list[Path]:
+    """Cancellation: shielded, and bounded."""
+    undone: list[Path] = []
+    with trio.move_on_after(SWEEP_LIMIT, shield=True):
+        undone = await afterwards(plan, ctx.spill_dir)
+    return undone
 
 
 def confine(command: str, ctx: ToolContext, found: sandbox.Found) -> Plan:
@@ -176,7 +240,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _last_name = 0
 
 
-def spill_name() -> str:
+def spill_name(kind: str = "bash") -> str:
     """A file name that was not used before, by any daemon: the time in ms, or the next number after it."""
     global _last_name
     number = _last_name = max(time.time_ns() // 1_000_000, _last_name + 1)
@@ -184,7 +248,7 @@ def spill_name() -> str:
     while number:
         number, digit = divmod(number, 36)
         digits = DIGITS[digit] + digits
-    return f"bash-{digits}.out"
+    return f"{kind}-{digits}.out"
 
 
 def result(
@@ -215,30 +279,6 @@ def shown(done: Completed) -> str:
     left_out = done.total - len(head) - len(tail)
     where = f"; {'its beginning' if done.spill_error else 'all of it'}: {done.spill}" if done.spill else ""
     return f"{decoded(head)}\n[... {left_out} bytes left out{where} ...]\n{decoded(tail)}"
-
-
-def decoded(data: bytes) -> str:
-    return data.decode(errors="replace").replace("\0", "\ufffd")
-
-
-def whole_end(data: bytes) -> bytes:
-    """Without the beginning of a code point at the end."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte >= 0xC0:
-            need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[:-back] if need > back else data
-        if byte < 0x80:
-            break
-    return data
-
-
-def whole_start(data: bytes) -> bytes:
-    """Without the rest of a code point at the start."""
-    for skip in range(min(4, len(data))):
-        if data[skip] & 0xC0 != 0x80:
-            return data[skip:]
-    return data if len(data) > 3 else b""
 
 
 def ending(done: Completed, limit: float) -> str:

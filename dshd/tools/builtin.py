@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dshd.tools.bash import Bash
 from dshd.tools.files import Edit, Read, Write
+from dshd.tools.jobs import Jobs
 from dshd.tools.registry import Registry
 from dshd.tools.search import Glob, Grep
 from dshd.tools.todo import Todo
@@ -11,4 +12,4 @@ from dshd.tools.todo import Todo
 
 def builtin_tools(provider_keys: frozenset[str] = frozenset()) -> Registry:
     """A registry of all of them. ``provider_keys`` are names of variables that no command may see."""
-    return Registry([Bash(provider_keys), Read(), Write(), Edit(), Glob(), Grep(), Todo()])
+    return Registry([Bash(provider_keys), Read(), Write(), Edit(), Glob(), Grep(), Jobs(), Todo()])

@@ -120,3 +120,30 @@ def _at_line_start(data: bytes, from_end: int) -> bool:
 def short_path(path: str, most: int = 60) -> str:
     """A path for a status line: its end, whole components where possible."""
     return path if len(path) <= most else "…" + path[-(most - 1) :]
+
+
+# --- bytes that a command printed
+
+
+def decoded(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "\ufffd")
+
+
+def whole_end(data: bytes) -> bytes:
+    """Without the beginning of a code point at the end."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:
+            need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if need > back else data
+        if byte < 0x80:
+            break
+    return data
+
+
+def whole_start(data: bytes) -> bytes:
+    """Without the rest of a code point at the start."""
+    for skip in range(min(4, len(data))):
+        if data[skip] & 0xC0 != 0x80:
+            return data[skip:]
+    return data if len(data) > 3 else b""

@@ -49,7 +49,9 @@ class ToolContext:
     tool may read (state, socket, keys), ``readable`` exceptions inside them (spill files, attachments),
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
     ``change`` is how a person changes its settings; ``grants`` what a person has allowed. ``keep`` takes
-    the output of a call that is being cancelled, if it has something to say beyond that.
+    the output of a call that is being cancelled, if it has something to say beyond that. ``call`` is the
+    call's id, ``jobs`` where commands go on in the background (`jobs.House`); through ``leaving`` a command
+    that is cancelled may go there (`jobs.Leaving`).
     """
 
     session: str
@@ -72,6 +74,9 @@ class ToolContext:
     home: Path | None = None
     change: str = "dshctl set"
     keep: Callable[[ToolOutput], None] | None = None
+    call: str = ""
+    jobs: Any = None
+    leaving: Any = None
 
 
 @attrs.frozen(slots=True)

@@ -4,7 +4,7 @@ The protocol is JSON-RPC 2.0, one object per line (see `control`). Here is what 
 
 - `terms`: words and numbers; `params`: what a class of parameters is made of;
 - the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `schedules`,
-  `messages`, `approvals`, `logs`, `prompts`, `transfer`;
+  `jobs`, `messages`, `approvals`, `logs`, `prompts`, `transfer`;
 - `ids`: the forms of ids and names; `which`: how a session reference as typed becomes a session;
 - `quantities`, `times`, `settings`: durations, amounts, moments and settings as they are typed; `spelling`:
   near words.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dshd.wire.approvals import *
     from dshd.wire.daemon import *
     from dshd.wire.ids import *
+    from dshd.wire.jobs import *
     from dshd.wire.logs import *
     from dshd.wire.messages import *
     from dshd.wire.params import *
@@ -74,6 +75,7 @@ HOLDS: Final = {  # {module: the names in it}
         QueueLsParams QueueShowParams QueueEditParams QueueFirstParams QueueLastParams
         QueuePromoteParams QueueDemoteParams QueueRmParams QueueClearParams QueueUndoParams
     """,
+    "jobs": "JobListParams OfJob JobOutputParams JobStopParams JobKeepParams",
     "messages": "MessageShowParams MessageWhyParams AnswerShowParams",
     "approvals": """
         Answer Scope ApprovalListParams ApprovalAnswerParams ApprovalForgetParams ApprovalFollowParams

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dshd.spawn.client import Completed, Spawner, launch
 from dshd.tools import bash
+from dshd.tools import text as as_text
 from dshd.tools.bash import Bash
 from dshd.tools.sandbox import Places, Plan
 from dshd.tools.tool import ToolContext, ToolOutput
@@ -101,17 +102,17 @@ def test_bytes_that_are_no_text_are_shown_and_marked() -> None:
 def test_text_is_never_cut_inside_a_character(text: str, at: int) -> None:
     data = text.encode()
     head, tail = data[:at], data[at:]
-    assert "\ufffd" not in bash.decoded(bash.whole_end(head))
-    assert "\ufffd" not in bash.decoded(bash.whole_start(tail))
-    assert len(head) - len(bash.whole_end(head)) <= 3
+    assert "\ufffd" not in as_text.decoded(as_text.whole_end(head))
+    assert "\ufffd" not in as_text.decoded(as_text.whole_start(tail))
+    assert len(head) - len(as_text.whole_end(head)) <= 3
 
 
 @given(st.binary())
 def test_no_more_than_a_character_is_cut_off_whatever_the_bytes_are(data: bytes) -> None:
-    assert data.startswith(bash.whole_end(data))
-    assert data.endswith(bash.whole_start(data))
-    assert len(bash.whole_end(data)) >= len(data) - 3
-    assert len(bash.whole_start(data)) >= len(data) - 3
+    assert data.startswith(as_text.whole_end(data))
+    assert data.endswith(as_text.whole_start(data))
+    assert len(as_text.whole_end(data)) >= len(data) - 3
+    assert len(as_text.whole_start(data)) >= len(data) - 3
 
 
 def test_what_could_not_be_ended_is_told() -> None:

@@ -68,7 +68,14 @@ def _not_over(state: State) -> str | None:
         return f"runs turn {state.turn.number}"
     if state.pending:
         return f"holds {count(state.pending, 'message')}"
-    return going_on(state) or has_schedules(state)
+    return going_on(state) or has_schedules(state) or has_jobs(state)
+
+
+def has_jobs(state: State) -> str | None:
+    """In words, what of it runs still."""
+    ids = [job.id for job in state.running_jobs]
+    more = ", ..." if ids[5:] else ""
+    return f"runs {count(len(ids), 'job')} ({', '.join(ids[:5])}{more})" if ids else None
 
 
 def going_on(state: State) -> str | None:
@@ -90,8 +97,8 @@ def has_schedules(state: State) -> str | None:
 
 def clear_and_close(s: Scratch, by: By) -> bool:
     """Close it with all that waits, and give up what it was to go on with. False, and nothing, while a
-    turn or maintenance runs: that is aborted first."""
-    if s.state.turn is not None or s.state.compaction is not None:
+    turn, maintenance or a job runs: that is stopped first."""
+    if s.state.turn is not None or s.state.compaction is not None or s.state.running_jobs:
         return False
     queueing.clear(s, None, by)
     scheduling.clear(s, by)
@@ -106,6 +113,11 @@ def reopen(s: Scratch, by: By) -> None:
 
 
 def run_is_over(state: State) -> bool:
+    """Whether it is done, and none of its jobs is left."""
+    return run_is_done(state) and not state.running_jobs
+
+
+def run_is_done(state: State) -> bool:
     """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet. One that
     was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
     if state.closed or state.turn is not None or not state.settings.get("run"):

@@ -21,6 +21,7 @@ from dshd.session.fold.applied import (
     approvals,
     compactions,
     hooks,
+    jobs,
     messages,
     schedules,
     sessions,
@@ -41,6 +42,7 @@ APPLIERS: Final[Appliers] = {
     **schedules.TABLE,
     **hooks.TABLE,
     **approvals.TABLE,
+    **jobs.TABLE,
 }
 
 

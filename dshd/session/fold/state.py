@@ -17,6 +17,7 @@ from dshd.session.fold.approvals import Allowed, Approval
 from dshd.session.fold.compactions import Compaction
 from dshd.session.fold.events import Message
 from dshd.session.fold.inbox import Queues
+from dshd.session.fold.jobs import Job, Jobs
 from dshd.session.fold.layer import Rows, Table
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.surface import Entry
@@ -61,7 +62,9 @@ class State:
     ``allowed``: what was allowed for the session. ``snapshot``: the runtime context that the model saw last,
     and ``snapshot_seq`` of it. ``compaction``: the one that is open; ``compactions``: the number of the
     newest. ``context``: tokens of the conversation as it was sent last, with its answer, or as a compaction
-    left it; ``asked``: of the request that runs, uncorrected; ``factors``: see `compactions`."""
+    left it; ``asked``: of the request that runs, uncorrected; ``factors``: see `compactions`. ``jobs``: those
+    that run, and the newest that have ended; ``wakes``: how many jobs in a row have woken it, with nobody
+    saying anything between."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -105,6 +108,8 @@ class State:
     numbers: Mapping[str, str] = attrs.field(factory=dict)
     approvals: Mapping[str, Approval] = attrs.field(factory=dict)
     allowed: tuple[Allowed, ...] = ()
+    jobs: Jobs = attrs.field(factory=dict)
+    wakes: int = 0
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
     turns: Table[int, EndedTurn] = attrs.field(factory=Table)
@@ -169,17 +174,22 @@ class State:
 
     @property
     def owes(self) -> bool:
-        """Whether an opening has something to write, whatever is asked: a turn or a compaction to close, or
-        the messages from before a repair to hold. A turn that only waits is owed nothing."""
+        """Whether an opening has something to write, whatever is asked: a turn or a compaction to close, the
+        messages from before a repair to hold, jobs to look after. A turn that only waits is owed nothing."""
         closes = self.turn is not None and not self.turn.only_waits
-        return closes or self.compaction is not None or self.repaired
+        return closes or self.compaction is not None or self.repaired or bool(self.running_jobs)
 
     @property
     def active(self) -> bool:
         """Whether the daemon must open this session by itself at its next start."""
         waits = self.queues["held"] or self.timed or self.scheduled
-        works = self.turn is not None or self.compaction is not None
+        works = self.turn is not None or self.compaction is not None or bool(self.running_jobs)
         return works or self.runnable or bool(waits or self.ends)
+
+    @property
+    def running_jobs(self) -> tuple[Job, ...]:
+        """The oldest first."""
+        return tuple(job for job in self.jobs.values() if job.runs) if self.jobs else ()
 
     @property
     def scheduled(self) -> bool:

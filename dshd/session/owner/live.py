@@ -22,7 +22,7 @@ from dshd.hooks.ends import TurnEnds
 from dshd.log.codec import Event
 from dshd.log.writer import LogWriter
 from dshd.order import InOrder
-from dshd.session.deciding import closing, lifecycle, queueing
+from dshd.session.deciding import closing, jobbing, lifecycle, queueing
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.broken import Broken
 from dshd.session.disk.ledger import Hooks, Ledger
@@ -31,6 +31,7 @@ from dshd.session.fold.events import file_name
 from dshd.session.fold.state import State
 from dshd.session.fold.who import SYSTEM, Peer
 from dshd.session.owner.clock import Clock
+from dshd.session.owner.jobs import Jobs
 from dshd.session.owner.keeping import Keeper
 from dshd.session.owner.surroundings import Surroundings
 from dshd.session.shown.views import WAITS_FOR_ROOM, Activity
@@ -67,6 +68,7 @@ class Live:
         self.clock = Clock(self, around.services.now, around.start)
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
+        self.jobs = Jobs(self, id, around.services, around.start, around.kept_jobs)
         self.ends = TurnEnds(self, around.services, around.start)
         around.services.days.note(id, state.lately)
         around.board.note(id, state)
@@ -137,13 +139,22 @@ class Live:
         if any(event.type.startswith("approval/") for event in events):
             self.around.on_approvals()
         self.used = trio.current_time()
+        self.jobs.heed(events)
         self.ends.poke()
         self.driver.poke()
         self.clock.watch()
-        if self.ledger is not None and lifecycle.run_is_over(self.state):
-            self.ledger.post(lifecycle.close_run)
+        self._close_run()
         if self.keeper is not None and self.keeper.due():
             self.around.start(self.keep)
+
+    def _close_run(self) -> None:
+        """A run that is done is closed, when its jobs have ended; those that nobody has kept end with it."""
+        if self.ledger is None or not lifecycle.run_is_done(self.state):
+            return
+        if not self.state.running_jobs:
+            self.ledger.post(lifecycle.close_run)
+        elif any(job.kept is None for job in self.state.running_jobs):
+            self.around.start(self.jobs.stop_all, "run")
 
     async def _faulted(self, error: Faulted) -> None:
         """The disk failed: what was not synced is withdrawn, running work is cancelled at once."""
@@ -152,6 +163,7 @@ class Live:
         self.broken = Broken("faulted", error)
         self.around.services.attention(causes.broken(self.state, self.id, "faulted", error.message))
         self.driver.cancel("fault")
+        self.around.start(self.jobs.stop_all, "fault")
         if self.ledger is not None and self._refold is not None:
             try:
                 again = await self._refold(self.ledger.writer)
@@ -174,6 +186,7 @@ class Live:
                 s, partial, go_on and not repaired, heard=heard, describe=around.services.tools.describe,
                 waits=not repaired, hooked=around.services.hooked,
             )  # fmt: skip
+            jobbing.recover(s, *self.jobs.found())
             if repaired:
                 queueing.hold_doubted(s, doubted)
 
@@ -201,6 +214,7 @@ class Live:
             await self.ledger.record(lambda s: None)
         await self.ledger.record(queueing.expire)
         self._waits_for_room = False
+        self.jobs.resume()
         self.ends.poke()
         self.driver.poke()
         self.clock.watch()
@@ -244,8 +258,8 @@ class Live:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing runs or waits, hooks neither, and nothing is on its way to disk."""
-        works = self._works or self.ends.working
+        """Nothing runs or waits, hooks and jobs neither, and nothing is on its way to disk."""
+        works = self._works or self.ends.working or self.jobs.busy
         busy = works or self.state.turn is not None or self.state.pending > 0
         return not busy and not self.writes
 
@@ -336,6 +350,7 @@ class Live:
         """Nothing runs, nothing will by itself, nothing is on its way, and nobody waits."""
         state, ledger = self.state, self.ledger
         waits = self.clock.watched or self._waits_for_room or self.shelf.busy or self.ends.working
+        waits = waits or self.jobs.busy
         if waits or self.driver.phase.name != "idle" or (self.keeper is not None and self.keeper.busy):
             return False
         if ledger is None:

@@ -253,6 +253,7 @@ class Session(Live):
         while not closed:
             if self.state.turn is not None or self.state.compaction is not None:
                 await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
+            await self.jobs.stop_all("close", by, kept=True)
             closed = await self.writable().propose(lambda s: lifecycle.clear_and_close(s, by))
 
     async def reopen(self, peer: Peer) -> Json:

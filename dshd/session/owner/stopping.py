@@ -44,6 +44,9 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
         answer = _what_was_stopped(proposal, running, clears)
         await _ended(session, answer["turn"])
         await _left(session, maintained)
+        if p.disposition == "clear":
+            await session.jobs.stop_all("clear", peer.source())
+        await session.jobs.settled()
         return _aborted(session, answer, doing, maintained)
     late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
     raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")

@@ -9,6 +9,7 @@ import attrs
 
 from dshd.driver.port import Services
 from dshd.session.owner.board import Board
+from dshd.session.owner.jobs import Shelf
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +19,8 @@ class Surroundings:
     keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
     end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
     by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken. ``board`` is
-    told of schedules, ``on_approvals`` that somebody asks, or has been answered."""
+    told of schedules, ``on_approvals`` that somebody asks, or has been answered; in ``kept_jobs`` is noted
+    which jobs outlive the daemon."""
 
     services: Services
     start: Callable[..., None]
@@ -29,6 +31,7 @@ class Surroundings:
     what_ends_us: Callable[[], str | None]
     reopening: Callable[[str, str], AbstractAsyncContextManager[None]]
     board: Board
+    kept_jobs: Shelf
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     on_approvals: Callable[[], None]

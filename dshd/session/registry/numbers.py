@@ -27,7 +27,10 @@ Json = dict[str, Any]
 NAME: Final = "ids.json"
 MOST: Final = 4096  # ids whose session is remembered
 # Of each kind: what stands in a log's line that brings one, and in it the number.
-IN_LOGS: Final = {"a": re.compile(rb'"type":"approval/asked","data":\{"id":"a([0-9]{1,15})"')}
+IN_LOGS: Final = {
+    "a": re.compile(rb'"type":"approval/asked","data":\{"id":"a([0-9]{1,15})"'),
+    "j": re.compile(rb'"type":"job/started","data":\{"id":"j([0-9]{1,15})"'),
+}
 
 
 class Numbers:

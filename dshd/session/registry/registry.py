@@ -11,6 +11,7 @@
 | checking, repairing, reopening after a fault     | `mending`     |
 | what tools run with                              | `environment` |
 | what is due when                                 | `scheduler`   |
+| jobs: where they are, and those that were kept   | `jobs`, `kept_jobs` |
 | the daemon's start and end, finding them         | here          |
 """
 
@@ -41,6 +42,8 @@ from dshd.session.registry.creating import Created, Creator
 from dshd.session.registry.desk import Desk
 from dshd.session.registry.environment import Environments
 from dshd.session.registry.hops import Hops
+from dshd.session.registry.jobs import AllJobs
+from dshd.session.registry.kept_jobs import KeptJobs
 from dshd.session.registry.listing import Listing
 from dshd.session.registry.loader import Loader
 from dshd.session.registry.making import Maker
@@ -92,12 +95,7 @@ class Registry:
             numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
         )  # fmt: skip
         services.attention.begin(start)
-        self._hops = hops = Hops(store.disk, threads)
-        self.desk = Desk(store, hops)
-        self.services = attrs.evolve(
-            services, environment=environments.of, reserve=self._give_reserve,
-            numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
-        )  # fmt: skip
+        self._kept_jobs = KeptJobs(store, hops)
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
         self._run_keys = RunKeys(store, hops)
@@ -113,6 +111,7 @@ class Registry:
             what_ends_us=what_ends_us,
             reopening=self._naming.taking,
             board=board,
+            kept_jobs=self._kept_jobs,
             on_lines=lambda id, first, lines: on_lines(id, first, lines) if id != OWN else None,
             on_reset=on_reset,
             on_approvals=self.desk.changed.fire,
@@ -135,6 +134,7 @@ class Registry:
             board.gone(id)
             on_gone(id)
 
+        self.jobs = AllJobs(store, hops, self.loaded, self._loader, self._kept_jobs, self.desk.numbers)
         self._remover = Remover(
             store, hops, self._listing, self._loader, self._run_keys, self.services,
             gone,
@@ -163,6 +163,7 @@ class Registry:
                 await (self._start_one(id) if there else self._around.unmark(id))
             for _ in range(2):  # until those that were opened last stand in line, too
                 await trio.lowlevel.checkpoint()
+        await self.jobs.end_leftovers()
         if self._unloads:
             self._start(self._loader.look_after)
         self.schedules.ready()
@@ -232,6 +233,9 @@ class Registry:
             session.driver.cancel("shutdown")
             session.ends.stop()
         with trio.move_on_after(grace + 5):
+            async with trio.open_nursery() as nursery:
+                for session in sessions:
+                    nursery.start_soon(session.jobs.stop_all, "shutdown")
             for session in sessions:
                 await session.drain()
         await self._keep(sessions)

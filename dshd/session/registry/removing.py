@@ -196,6 +196,7 @@ async def _cleared(session: Session, peer: Peer) -> bool:
     if _lacks_room(session):
         return False
     try:
+        await session.jobs.stop_all("rm", peer.source(), kept=True)
         await session.abort(wire.AbortParams(disposition="clear", reason="rm"), peer)
     except NoSpace:
         return False
@@ -221,7 +222,14 @@ def _is_idle(session: Session) -> bool:
 
 def _is_busy(session: Session) -> bool:
     works = session.state.turn is not None or session.state.compaction is not None
-    return works or session.state.pending > 0
+    return works or session.state.pending > 0 or _has_jobs(session)
+
+
+def _has_jobs(session: Session) -> bool:
+    """But for those that end by themselves now, with their run."""
+    state = session.state
+    stays = any(job.kept is not None for job in state.running_jobs) or not lifecycle.run_is_done(state)
+    return bool(state.running_jobs) and stays
 
 
 def _why(session: Session) -> str:
@@ -233,4 +241,5 @@ def _why(session: Session) -> str:
 
 def _left(session: Session) -> str | None:
     """In words, what is still to come of it by itself."""
-    return lifecycle.going_on(session.state) or lifecycle.has_schedules(session.state)
+    state = session.state
+    return lifecycle.going_on(state) or lifecycle.has_schedules(state) or lifecycle.has_jobs(state)

@@ -21,7 +21,7 @@ from dshd.session.fold.events import QUEUES
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn, Wait
-from dshd.session.shown import parking
+from dshd.session.shown import jobs, parking
 
 OUTCOME_EXITS: Final = {
     "completed": 0, "error": 10, "blocked": 11, "rejected": 11, "aborted": 12, "max-tokens": 13,
@@ -212,6 +212,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "waits": activity.waits,
         "until_at": activity.until,
         "pending": {queue: len(state.queues[queue]) for queue in QUEUES},
+        "jobs": jobs.running(state),
         "parked": parked(state),
         "needs": _needs(state, broken),
         "model": settings.get("model"),

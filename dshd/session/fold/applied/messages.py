@@ -120,6 +120,10 @@ def _said(state: State, event: Event, queue: Queue, message: Message) -> None:
     attached(state, message)
     if message.key is not None:
         state.keys[message.key] = Keyed(message.id, fingerprint(message))
+    if message.kind == "user":
+        state.wakes = 0
+    elif message.kind == "job" and message.wake:
+        state.wakes += 1
     if not state.title and message.kind == "user":
         state.title = message.text.strip().partition("\n")[0][:200]
     if queue != "held" and state.unparks(message):
