@@ -81,6 +81,7 @@ SYNONYMS: Final[dict[str, str]] = {
     "refuse": "deny ID",
     "permissions": "approvals",
     "job": "jobs",
+    "bg": "jobs",
     "background": "jobs",
     "say": "followup 'TEXT'",
     "tell": "followup 'TEXT'",

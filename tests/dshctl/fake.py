@@ -175,7 +175,7 @@ SESSION: Json = {
     "title": "Fix the flaky login tests", "state": "running", "phase": "running", "turn": 12, "step": 4,
     "doing": "bash: make test", "since_at": 0, "waits": None, "until_at": None,
     "pending": {"next-turn": 2, "next-step": 1, "held": 1},
-    "parked": None, "needs": [], "context": None, "model": "fast", "mode": "workspace",
+    "parked": None, "jobs": [], "needs": [], "context": None, "model": "fast", "mode": "workspace",
     "patience": None, "net": False, "ask": "wait",
     "implicit": True, "run": False, "parent": None, "key": None, "cost": None, "tokens": 118000,
     "bytes": 412690,

@@ -144,7 +144,18 @@ ALLOWED: Json = {
     "dir": "/home/you/src/docs", "command": "make html", "path": None, "host": None, "arguments": None,
     "by": {"kind": "user"}, "allowed_at": 0,
 }  # fmt: skip
+JOB: Json = {
+    "type": "job", "id": "j3", "session": "s4h8w2c1", "name": "api", "turn": 1, "step": 1, "command": "make",
+    "dir": "/home/you/src/api", "state": "running", "kept": False, "pid": None, "started_at": 0,
+    "ended_at": None, "end": None,
+}  # fmt: skip
+PIECE: Json = {
+    "type": "job-output", "id": "j3", "offset": 0, "next": 3, "size": 3, "text": "cc\n", "state": "running",
+    "end": None, "path": "/spill/job-x.out",
+}  # fmt: skip
 ANSWERS: Json = {
+    "job.list": {"type": "jobs", "jobs": [JOB]}, "job.stop": JOB, "job.keep": {**JOB, "kept": True},
+    "job.output": PIECE,
     "approval.list": {"type": "approvals", "exit": 0, "approvals": [APPROVAL], "allowed": [ALLOWED]},
     "approval.answer": {**APPROVAL, "arguments": None, "answer": "allow", "scope": "once", "exit": 0},
     "approval.forget": {"type": "forgotten", "exit": 0, "id": "a2"},
@@ -198,6 +209,8 @@ EVERY = [
     ("queue undo", ["undone"]), ("steer --dry-run x", ["would"]),
     ("approvals", ["approval", "allowed"]), ("approvals --forget a2", ["forgotten"]),
     ("allow a3", ["approval"]), ("allow a3 --session", ["approval"]), ("deny a3 --reason no", ["approval"]),
+    ("jobs", ["job"]), ("jobs stop j3", ["job"]), ("jobs keep j3", ["job"]),
+    ("jobs output j3", ["job-output"]),
     ("message s4h8w2c1.17", ["message"]),
     ("why s4h8w2c1.17", ["why"]), ("why", ["why"]), ("log", ["event"]), ("fsck", ["fsck"]),
     ("models", ["model"]), ("tools", ["tool"]), ("usage", ["usage", "usage"]), ("doctor", ["check", "check"]),

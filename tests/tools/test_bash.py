@@ -303,10 +303,10 @@ async def test_both_parts_around_bad_bytes_and_much_output_are_there(full: ToolC
     assert not output.is_error
 
 
-async def test_background_is_answered_with_what_to_do_instead(full: ToolContext) -> None:
+async def test_background_where_there_are_no_jobs_is_answered_with_what_to_do_instead(full: ToolContext) -> None:
     output = await sh(full, "true", background=True)
     assert output.is_error
-    assert output.text == "background commands are not available yet; run it in the foreground."
+    assert output.text == "nothing can run in the background here; run it in the foreground."
 
 
 async def test_a_command_with_a_nul_or_far_too_long_is_an_answer_not_a_crash(full: ToolContext) -> None:

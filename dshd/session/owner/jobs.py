@@ -12,6 +12,7 @@ the next: there is no other way of looking at one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -27,6 +28,7 @@ from dshd.errors import Conflict, DshError, Full, NoSpace, one_line
 from dshd.log.codec import Event
 from dshd.session.deciding import jobbing
 from dshd.session.deciding.jobbing import End
+from dshd.session.fold.who import SYSTEM
 from dshd.session.shown import jobs as shown
 from dshd.spawn import kept
 from dshd.spawn.client import Completed, Kept, Passage, SpawnFailed
@@ -119,6 +121,9 @@ class Jobs:
         await running.passage.begun.wait()
         if running.failed is not None:
             raise running.failed
+        if self._services.config().jobs.keep and not running.done.is_set():
+            with contextlib.suppress(Conflict):  # it has ended by now
+                await self.keep(running.id, {**SYSTEM, "via": "config"})
         return running.id
 
     async def _noted(self, spec: Spec) -> _Running:
