@@ -303,7 +303,7 @@ async def test_both_parts_around_bad_bytes_and_much_output_are_there(full: ToolC
     assert not output.is_error
 
 
-async def test_background_where_there_are_no_jobs_is_answered_with_what_to_do_instead(full: ToolContext) -> None:
+async def test_background_where_there_are_no_jobs_says_what_to_do_instead(full: ToolContext) -> None:
     output = await sh(full, "true", background=True)
     assert output.is_error
     assert output.text == "nothing can run in the background here; run it in the foreground."
