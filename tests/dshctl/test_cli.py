@@ -67,7 +67,8 @@ def test_what_a_near_word_names_exists(word: str) -> None:
 
 
 def test_no_near_word_is_a_command() -> None:
-    assert not (set(NEAR) | set(SYNONYMS) | LATER) & set(COMMANDS)
+    both = {"prompt"}  # `prompt show` is one; with a text it is somebody's word for a send
+    assert (set(NEAR) | set(SYNONYMS) | LATER) & set(COMMANDS) == both
 
 
 def test_stop_is_two_things(dshctl: Dshctl) -> None:
