@@ -94,6 +94,26 @@ class Plan:
 
 
 def make(seed: int) -> Plan:
+    """Every third asks a person; that is thrown apart, so that it changes nothing of the others."""
+    plan, r = _make(seed), Random(f"{seed}/asks")
+    if seed % 3 != 1:
+        return plan
+    actions, branches = list(plan.actions), list(plan.branches)
+    for _ in range(r.randrange(len(actions) + 2)):
+        actions.insert(r.randint(1, len(actions)), _answers(r))
+    for n, branch in enumerate(branches):
+        if r.random() < 0.2:
+            branches[n] = attrs.evolve(branch, actions=(*branch.actions, _answers(r)))
+    asks = r.choice((8.0, 3000.0))
+    return attrs.evolve(plan, actions=tuple(actions), branches=tuple(branches), asks=asks)
+
+
+def _answers(r: Random) -> Action:
+    args: Args = {"at": r.randrange(50), "answer": r.choice(("allow", "allow", "deny"))}
+    return Action("answer", _pause(r), {**args, "scope": r.choice(("once", "once", "session", "always"))})
+
+
+def _make(seed: int) -> Plan:
     r = Random(seed)
     stormy = r.random() < 0.85  # the rest: nothing dies and the disk is good
     count = r.choice(LENGTHS)
@@ -114,7 +134,6 @@ def make(seed: int) -> Plan:
         rot=r.random() if r.random() < 0.08 else None,
         unloads=r.random() < 0.15,
         branches=_branches(r),
-        asks=r.choice((None, None, 8.0, 3000.0)),
     )
 
 
@@ -146,7 +165,7 @@ def _pause(r: Random) -> Pause:
 def _action(r: Random, stormy: bool) -> Action:
     if stormy and r.random() < 0.18:
         return _death(r) if r.random() < 0.4 else _weather(r)
-    kind = r.choices(KINDS, WEIGHTS)[0]
+    kind = r.choices(tuple(MAKERS), WEIGHTS)[0]
     return Action(kind, _pause(r), MAKERS[kind](r))
 
 
@@ -299,22 +318,17 @@ MAKERS: dict[str, Any] = {
     "fsck": lambda r: {},
     "fork": lambda r: {"at": r.choice((None, r.randrange(1000)))},
     "copy": lambda r: {},
-    "answer": lambda r: {
-        "at": r.randrange(50),
-        "answer": r.choice(("allow", "allow", "deny")),
-        "scope": r.choice(("once", "once", "session", "always")),
-    },
     "change": lambda r: {"value": r.randrange(1000)},
     "look": lambda r: {},
     "create": _create,
     "rest": lambda r: {},
 }
-KINDS = tuple(MAKERS)
+KINDS = (*MAKERS, "answer")
 _WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 3, "edit": 3, "wait": 4,
            "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
            "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5,
-           "copy": 0.5, "answer": 6}  # fmt: skip
-WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in KINDS)
+           "copy": 0.5}  # fmt: skip
+WEIGHTS = tuple(_WEIGHT.get(kind, 1) for kind in MAKERS)
 
 
 # --- what the model, the tools and the plugin do ---------------------------------------------------
