@@ -24,6 +24,7 @@ from dshd.model.adapter import Emit, PreparedCall
 from dshd.model.errors import ModelError
 from dshd.model.request import ToolSpec
 from dshd.plugins import Request, RequestFailed, Streaming
+from dshd.session.fold import compactions
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,8 @@ def _instead(run: Run, prepared: Prepared, wanted: Request) -> Prepared | None:
     request = prepared.request
     to = attrs.evolve(prepared.call, max_tokens=wanted.max_tokens)
     tools = _chosen(run, request.tools)
-    other = prepare(to, wanted.system, request.messages, tools, place=prepared.place)
+    correction = compactions.correction(run.state, to.context())
+    other = prepare(to, wanted.system, request.messages, tools, place=prepared.place, correction=correction)
     if other.problem is None:
         return other
     log.warning("session %s: a repaired request can't be sent: %s", run.state.id, other.problem)

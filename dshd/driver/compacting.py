@@ -83,7 +83,7 @@ async def before_step(run: Run) -> None:
             run.wishes.settle(wish, outcome)
     if outcome.reason != "done" and outcome.before is not None and outcome.window is not None:
         run.compact_from = outcome.before + round(core.WORTH * outcome.window)
-    run.claimed += await run.owner.record(lambda s: _claim(s, run))
+    run.claimed += await room.when_room(run, lambda s: _claim(s, run))
 
 
 def _due_now(run: Run) -> bool:

@@ -3,7 +3,7 @@ the request made once more in the same step."""
 
 from __future__ import annotations
 
-from dshd.driver import asking, compacting, prestep
+from dshd.driver import asking, compacting, prestep, room
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.driver.wishes import Outcome
@@ -27,7 +27,7 @@ async def ask(run: Run, prepared: Prepared | None) -> Assembled:
     outcome = await compacting.compact(run, "overflow")
     if not outcome.changed:
         raise _explained(full, outcome)
-    smaller = await run.owner.record(lambda s: prestep.once_more(s, run))
+    smaller = await room.when_room(run, lambda s: prestep.once_more(s, run))
     if smaller is None:
         raise full
     return await asking.ask(run, smaller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ import trio
 from dshd import wire
 from dshd.errors import Conflict, DshError
 from dshd.log.codec import Event
+from dshd.log.memory import MemoryDisk
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Finish, TextDelta, Usage
 from dshd.model.errors import ModelError
@@ -366,6 +368,26 @@ async def test_what_is_said_during_a_compaction_goes_out_with_the_first_request_
         places = [after.index(f"'said {n}'".encode()) for n in range(12)]
         assert places == sorted(places)
         assert all(last.count(f"'said {n}'".encode()) == 1 for n in range(12))
+        assert reasons(world, session) == ["done"]
+        await rests(world, session)
+
+
+async def test_a_full_disk_in_the_middle_of_a_compaction_is_waited_for(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with world.run():
+        disk = world.disk
+        assert isinstance(disk, MemoryDisk)
+        session = await world.session()
+        await talk(world, session)
+
+        async def fills_up() -> Any:
+            disk.fail("write", errno.ENOSPC, path="log.jsonl", times=3)
+            return SUMMARY
+
+        world.script = [fills_up, say("fine")]
+        sent = await followup(session, "part 4: " + LONG)
+        assert (await settled(session, sent["message"]))["text"] == "fine"
         assert reasons(world, session) == ["done"]
         await rests(world, session)
 
