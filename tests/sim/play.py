@@ -174,6 +174,8 @@ class Player(Clients):
         self.say("starts")
         while self.actions and self.actions[0].kind in FIRST and self.actions[0].pause == 0:
             await self._act(self.actions.popleft())
+        if self.life.dead:  # while something was spooled
+            return False
         try:
             await self.life.begin(nursery)
         except DshError as error:
