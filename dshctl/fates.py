@@ -91,7 +91,17 @@ def _after(got: Json) -> str:
 
 
 def _joins(got: Json) -> str:
+    if got.get("now"):
+        return f"joins turn {got.get('turn')} now{_instead(got)}."
     return f"joins turn {got.get('turn')} at its next step{_after(got)}."
+
+
+def _instead(got: Json) -> str:
+    """What becomes of that which runs: ``; bash make test goes on in the background``."""
+    doing = plain(got.get("waits_for") or "")
+    if doing.startswith("bash") and " and " not in doing:
+        return f"; {doing} goes on in the background"
+    return f"; {doing} is cut short" if doing and not doing.startswith("waiting (") else ""
 
 
 def _starts(got: Json) -> str:

@@ -284,6 +284,7 @@ def _send_params(cli: Cli, verb: wire.Verb, given: dict[str, Any], message: Said
         if_idle=bool(given.get("if_idle")),
         if_empty=bool(given.get("if_empty")),
         if_turn=given.get("if_turn"),
+        now=bool(given.get("now")),
         at=given.get("at"),
         in_=given.get("in_"),
         expires=given.get("expires"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from dshctl import sending
 from dshctl.base import Cli, command
 
@@ -13,9 +15,11 @@ from dshctl.base import Cli, command
     short_help="Correct the turn that is running.",
     examples=[
         "dshctl steer 'use the new fixture'",
+        "dshctl steer --now 'leave the tests, fix the build first'",
         "dshctl steer -s api --if-turn 12 'leave the README alone'",
     ],
 )
+@click.option("--now", is_flag=True, help="Cut the step that runs short: commands go on in the background.")
 @sending.SEND
 @sending.DIRECTORY
 def COMMAND(
@@ -23,7 +27,8 @@ def COMMAND(
 ) -> int:
     """Correct the turn that is running, at its next step, without throwing its work away.
 
-    If nothing runs it starts a turn.
+    If nothing runs it starts a turn. With --now the next step comes at once: running commands go on in the
+    background (dshctl jobs), other calls are stopped, and each says so in its result.
     """
     message = sending.said(words, files, refs)
     given["to_create"] = sending.to_create(cli, given["session"], False, {"directory": given["directory"]})

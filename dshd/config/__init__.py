@@ -38,6 +38,7 @@ from dshd.config.routes import unpriced as unpriced
 from dshd.config.routes import used_routes as used_routes
 from dshd.config.sessions import Sessions as Sessions
 from dshd.config.tools import Approval as Approval
+from dshd.config.tools import Jobs as Jobs
 from dshd.config.tools import Rule as Rule
 from dshd.config.tools import Server as Server
 from dshd.config.tools import Tools as Tools

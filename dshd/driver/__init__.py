@@ -7,6 +7,7 @@ nothing is owed), `prestep` (the four gates; with `prompting`, the second of the
 (attempt after attempt, until there is an answer), `chunks` (what streams, written down), `waits` (what a step
 waits for, however long), `step` (the answer's tool calls, and what follows), `approvals` (calls that a person
 must allow).
+A steer that is in a hurry cuts a step short (`hurry`; its calls: `cutting`).
 What grows too large is made smaller on the way (`compacting`, and `overflow` where the model says so), or
 between turns because somebody asked (`wishes`, `maintenance`); `room` waits for it on a full disk.
 

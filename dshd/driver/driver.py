@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from dshd.budgets import NAMED
-from dshd.driver import opening, places, step, turn
+from dshd.driver import hurry, opening, places, step, turn
 from dshd.driver.history import History
 from dshd.driver.maintenance import maintain
 from dshd.driver.phases import Phase, Work
@@ -111,6 +111,12 @@ class Driver:
         if self.work is not None and self.work.turn == turn:
             self.work.remember(asked, clears)
             self.cancel(asked.cause, turn)
+
+    def hurry(self) -> None:
+        """Something was said, or taken back: it may be in a hurry (`hurry`)."""
+        cut = self.work.cut if self.work is not None else None
+        if cut is not None and hurry.wanted(self._owner.state, self._services.now()):
+            cut.cancel()
 
     def look_at_time(self) -> None:
         """A turn's time may be another now: of the one that runs, too."""

@@ -3,7 +3,7 @@ the request made once more in the same step."""
 
 from __future__ import annotations
 
-from dshd.driver import asking, compacting, prestep, room
+from dshd.driver import compacting, hurry, prestep, room
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
 from dshd.driver.wishes import Outcome
@@ -13,13 +13,13 @@ from dshd.model.errors import ModelError
 FULL = "CONTEXT_WINDOW_EXCEEDED"
 
 
-async def ask(run: Run, prepared: Prepared | None) -> Assembled:
-    """As `asking.ask`, which is asked. Once in a step: what is too large after that is the step's error.
+async def ask(run: Run, prepared: Prepared | None) -> Assembled | None:
+    """As `hurry.ask`, which is asked. Once in a step: what is too large after that is the step's error.
 
     Raises `ModelError`. Cancellation: at any point; a compaction's bracket is open then.
     """
     try:
-        return await asking.ask(run, prepared)
+        return await hurry.ask(run, prepared)
     except ModelError as error:
         if error.code != FULL:
             raise
@@ -30,7 +30,7 @@ async def ask(run: Run, prepared: Prepared | None) -> Assembled:
     smaller = await room.when_room(run, lambda s: prestep.once_more(s, run))
     if smaller is None:
         raise full
-    return await asking.ask(run, smaller)
+    return await hurry.ask(run, smaller)
 
 
 def _explained(full: ModelError, outcome: Outcome) -> ModelError:

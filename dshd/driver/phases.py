@@ -67,7 +67,8 @@ class Phase:
 class Work:
     """The activity of one turn (0: of maintenance). ``cause``: why it was cancelled; ``doing``: one short
     line; ``since``: Unix ms; ``waits``: set while it waits for something outside, ``until`` (Unix ms) if
-    that is known; ``asked`` and ``clears``: see `remember`; ``most``: s that it may work for."""
+    that is known; ``asked`` and ``clears``: see `remember`; ``most``: s that it may work for;
+    ``cut``: of what `hurry` cuts short."""
 
     turn: int
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -80,6 +81,7 @@ class Work:
     asked: Abort | None = None
     clears: frozenset[str] = frozenset()
     most: float = math.inf
+    cut: trio.CancelScope | None = None
     watch: Stopwatch = attrs.field(factory=Stopwatch)
 
     @property

@@ -196,7 +196,7 @@ def _defer(s: Scratch, deferred: tuple[str, str, float]) -> None:
     by, reason, seconds = deferred
     assert s.state.turn is not None
     until = s.now + round(seconds * 1000)
-    held = [attrs.evolve(m, due=until, home=q, front=True) for q, m in s.state.turn.claimed]
+    held = [attrs.evolve(m, due=until, home=q, front=True, now=False) for q, m in s.state.turn.claimed]
     if held:
         data = {
             "cause": "hold",

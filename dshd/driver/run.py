@@ -23,6 +23,7 @@ from dshd.session.deciding import budget
 from dshd.session.fold import spending
 from dshd.session.fold.events import Message
 from dshd.session.fold.state import State
+from dshd.tools.jobs import Leaving
 from dshd.tools.tool import ToolOutput
 
 
@@ -32,6 +33,7 @@ class Run:
     the turn repeats an earlier one, so that its first step needs no message; ``seat``: its place among those
     that run.
 
+    ``leaving``: of the calls whose bodies have begun, where they may go on (`hurry`), by call id.
     ``resumed``: its open step waits, since before this run.
     ``finished``: outputs of calls whose results may not be on disk yet, by call id. ``owed``: usage of
     attempts that failed, which no event tells yet.
@@ -72,6 +74,7 @@ class Run:
     broken: ModelError | None = None
     stoppings: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
+    leaving: dict[str, Leaving] = attrs.field(factory=dict)
     owed: Mapping[str, Any] = attrs.field(factory=dict)
     compact_from: int = 0
     wishes: Wishes = attrs.field(factory=Wishes)

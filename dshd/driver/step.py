@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import approvals, gates
+from dshd.driver import approvals, cutting, gates, hurry
 from dshd.driver.opening import claim, waiting
 from dshd.driver.request import Prepared
 from dshd.driver.run import Run
@@ -37,6 +37,7 @@ from dshd.session.fold.events import Message, splice, text_block
 from dshd.session.fold.who import SYSTEM
 from dshd.tools import scheduler
 from dshd.tools.grants import Grant
+from dshd.tools.jobs import Leaving
 from dshd.tools.tool import Call, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -123,37 +124,51 @@ async def run_tools(run: Run, groups: Sequence[Sequence[Call]]) -> None:
     Cancellation: bodies are cancelled; ``run.finished`` holds what had ended.
     """
     for group in groups:
-        started = [call.id for call in group]
-        asked = await _may_run(run, group[0])
-        if asked is not None and asked.answer != "allow":
-            run.finished[group[0].id] = approvals.refusal(asked)
-            continue
-        if not _all_started(run, started):
-            await run.owner.record(lambda s: _start_group(s, run, group))  # noqa: B023 - awaited here
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if not _all_started(run, started):
-            return
-        run.says(_doing(run, group))
-        context = _context(run, approvals.grant(asked))
+        cut = hurry.scope(run)
+        with cut:
+            if not await _run_group(run, group, cut):
+                return
+        if cut.cancel_called:
+            return await cutting.cut_short(run, [call for group in groups for call in group])
 
-        async def execute(call: Call) -> ToolOutput:
-            began = time.monotonic()
-            keep = partial(run.finished.__setitem__, call.id)
-            here = attrs.evolve(context, keep=keep, call=call.id)  # noqa: B023 - joined below
-            output = await gates.execute(run, call, here)
-            run.seconds[call.id] = time.monotonic() - began
-            run.finished[call.id] = output
-            return output
 
-        async def deliver(call: Call, output: ToolOutput) -> None:
-            run.injects += [(HOOK, text) for text in output.inject]
-            run.injects += run.said.pop(call.id, [])
-            if call is not group[-1]:  # noqa: B023 - joined below
-                run.owner.post(lambda s: _emit_result(s, run, call.id))
+async def _run_group(run: Run, group: Sequence[Call], cut: trio.CancelScope) -> bool:
+    """False: none runs any more."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    started = [call.id for call in group]
+    asked = await _may_run(run, group[0])
+    if asked is not None and asked.answer != "allow":
+        run.finished[group[0].id] = approvals.refusal(asked)
+        return True
+    if not _all_started(run, started):
+        await run.owner.record(lambda s: _start_group(s, run, group))
+    await trio.lowlevel.checkpoint_if_cancelled()
+    if not _all_started(run, started):
+        return False
+    run.says(_doing(run, group))
+    context = _context(run, approvals.grant(asked))
 
-        await scheduler.run_group(group, execute, deliver)
-        if run.broken is not None:
-            raise run.broken
+    async def execute(call: Call) -> ToolOutput:
+        began = time.monotonic()
+        keep = partial(run.finished.__setitem__, call.id)
+        leaving = Leaving(lambda: cut.cancel_called and not run.work.scope.cancel_called)
+        run.leaving[call.id] = leaving
+        here = attrs.evolve(context, keep=keep, call=call.id, leaving=leaving)
+        output = await gates.execute(run, call, here)
+        run.seconds[call.id] = time.monotonic() - began
+        run.finished[call.id] = output
+        return output
+
+    async def deliver(call: Call, output: ToolOutput) -> None:
+        run.injects += [(HOOK, text) for text in output.inject]
+        run.injects += run.said.pop(call.id, [])
+        if call is not group[-1]:
+            run.owner.post(lambda s: _emit_result(s, run, call.id))
+
+    await scheduler.run_group(group, execute, deliver)
+    if run.broken is not None:
+        raise run.broken
+    return True
 
 
 async def _may_run(run: Run, call: Call) -> Approval | None:

@@ -47,6 +47,7 @@ async def work(run: Run) -> Ending | None:
         if follows.ends:
             return None if run.state.turn is None else Ending(reason="interrupted")
         run.claimed, run.finished, run.injects, run.owed = follows.claimed, {}, [], {}
+        run.leaving = {}
         if follows.prepared is None and run.work.stop_at_boundary:
             return Ending(reason="interrupted", cause="shutdown", resume=True)
         groups = await _answered(run, follows.prepared or await prestep.enter(run))
@@ -64,7 +65,13 @@ async def _answered(run: Run, prepared: Prepared | None) -> Groups | None:
         return None
     run.step += 1
     run.notices, run.begins_with = (), ()
-    return await step.keep(run, await overflow.ask(run, prepared))
+    return await _asked(run, prepared)
+
+
+async def _asked(run: Run, prepared: Prepared | None) -> Groups:
+    """The calls of the answer; none, if it was cut short."""
+    answer = await overflow.ask(run, prepared)
+    return await step.keep(run, answer) if answer is not None else ()
 
 
 async def _resume(run: Run) -> Groups:
@@ -76,7 +83,7 @@ async def _resume(run: Run) -> Groups:
             run.prepare_call()
         await prestep.look_around(run)
         return step.left(run)
-    return await step.keep(run, await overflow.ask(run, None))
+    return await _asked(run, None)
 
 
 def _refused(run: Run) -> Ending:

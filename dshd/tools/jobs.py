@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import attrs
+import trio
 
 from dshd import reasons
 from dshd.spawn.client import Completed, Passage
@@ -39,6 +40,12 @@ class Spec:
     file: Path
     work: Work
     after: Callable[[], Awaitable[Sequence[Path]]]
+
+    async def end(self) -> None:
+        """It is not to be a job: what runs of it already is ended. Cancellation: shielded, and bounded."""
+        with trio.CancelScope(shield=True) as scope:
+            scope.cancel()
+            await self.work(Passage())
 
 
 class Leaving(Passage):

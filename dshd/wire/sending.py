@@ -15,7 +15,8 @@ class SendParams(InSession, method="session.send"):
 
     ``create`` is used when no session is found: for a reference by directory, or for a name
     (``-s NAME --create``). ``settings``: what one that is found must have, as in `SetParams`, and its
-    ``name``; else it is a conflict and nothing is sent. ``if_turn`` is a turn number. ``as_`` lowers
+    ``name``; else it is a conflict and nothing is sent. ``if_turn`` is a turn number. ``now``: the step
+    that runs is cut short for it. ``as_`` lowers
     ``source.kind``.
 
     Time: ``at`` is Unix ms (whoever typed a clock time knows in which zone), ``in_`` and ``expires``
@@ -42,6 +43,7 @@ class SendParams(InSession, method="session.send"):
     if_idle: bool = False
     if_empty: bool = False
     if_turn: int | None = None
+    now: bool = False
     at: int | None = None
     in_: float | None = None
     expires: float | None = None
@@ -65,6 +67,8 @@ class SendParams(InSession, method="session.send"):
             (self.at is not None and self.in_ is not None, "--at and --in: one of them", "in"),
             (self.hold and later, "--hold waits for a person, --at and --in for a time: one of them", "hold"),
             (self.first and (self.hold or later), "--first goes with neither --hold, --at nor --in", "first"),
+            (self.now and self.intent() != VERBS["steer"], "--now is for a steer", "now"),
+            (self.now and (self.hold or later), "--now goes with neither --hold, --at nor --in", "now"),
             (self.retry and self.key is None, "--retry needs --key, to say what", "retry"),
             (self.supersede and not self.tag, "--supersede needs --tag, to say which", "supersede"),
             (self.in_ is not None and self.in_ < 0, "--in must not be negative", "in"),

@@ -158,8 +158,8 @@ RECEIPT: Json = {
     "type": "receipt", "exit": 0, "message": "s4h8w2c1.17", "session": "s4h8w2c1", "name": "api",
     "dir": "/home/you/src/api", "verb": "steer", "queue": "next-step", "position": 1, "seq": 412,
     "state": "pending", "phase": "running", "turn": 12, "waits_for": "bash: make test", "due_at": None,
-    "expires_at": None, "redirected": False, "duplicate": False, "retried": False, "spooled": False,
-    "created": False, "reopened": False, "released": 0, "superseded": [], "replaced": 0,
+    "expires_at": None, "redirected": False, "now": False, "duplicate": False, "retried": False,
+    "spooled": False, "created": False, "reopened": False, "released": 0, "superseded": [], "replaced": 0,
     "parked": None, "warning": None,
     "outcome": None, "ended_at": None,
 }  # fmt: skip

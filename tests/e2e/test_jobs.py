@@ -158,3 +158,25 @@ def test_what_a_session_has_running_is_ended_with_it_and_not_without_a_word(home
     assert home.ctl("jobs", "stop", two).returncode == 4
     home.ok("run", script(job(ticking("68.5")), {"text": "x"}))
     eventually(lambda: not_running("68.5"), what="a run's job ends with the run")
+
+
+def test_a_hasty_steer_lets_the_running_command_go_on_as_a_job(home: Home, model: Model) -> None:
+    daemon = home.start()
+    command = "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo and through"
+    first = home.ok("followup", script(bash(command), bash("echo second"), {"text": "turned"}))
+    home.wait_event("tool/call")
+    eventually(lambda: running(command), what="the command runs")
+    steer = home.ok("steer", "--now", "look at this first")
+    home.ok("wait", first)
+    calls = home.log(type="tool/result")
+    assert "goes on in the background, as j1" in calls[0]["data"]["content"][0]["text"]
+    assert [(e["data"]["turn"], e["data"]["step"]) for e in home.said()] == [(1, 1), (1, 2)]
+    assert home.json("message", steer)[0]["state"] == "settled"
+    eventually(lambda: home.ok("jobs", "output", "j1") == "begun")
+    home.ok("jobs", "keep", "j1")
+    os.kill(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    home.start()
+    (home.work / "go").touch()
+    assert home.ok("jobs", "output", "-f", "j1") == "begun\nand through"
+    assert home.wait_event("job/ended")["data"]["code"] == 0

@@ -73,7 +73,7 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     if s.state.compaction is not None:
         close_compaction(s, ending.reason, recovery=ending.recovery, cause=ending.cause, usage=ending.usage)
         ending = attrs.evolve(ending, usage={})
-    _keep_partial(s, turn, ending)
+    keep_partial(s, ending)
     _withdraw(s, turn, ending)
     _close_calls(s, ending)
     if s.state.turn and s.state.turn.step_open:
@@ -107,9 +107,11 @@ def _step_end(turn: OpenTurn, ending: Ending) -> dict[str, Any]:
     return {**data, "usage": dict(ending.usage)} if ending.usage else data
 
 
-def _keep_partial(s: Scratch, turn: OpenTurn, ending: Ending) -> None:
+def keep_partial(s: Scratch, ending: Ending) -> None:
+    """What the open step's answer had streamed before something cut it off becomes its answer."""
+    turn = s.state.turn
     blocks = [b for b in ending.partial if str(b.get("text", "")).strip()]
-    if not blocks or not turn.step_open or turn.answered:
+    if turn is None or not blocks or not turn.step_open or turn.answered:
         return
     s.emit(
         "assistant/message",

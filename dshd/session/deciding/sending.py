@@ -57,6 +57,7 @@ class Send:
     if_idle: bool = False
     if_empty: bool = False
     if_turn: int | None = None
+    now: bool = False
     at: int | None = None
     in_ms: int | None = None
     expires_ms: int | None = None
@@ -102,6 +103,7 @@ def of_params(
         if_idle=p.if_idle,
         if_empty=p.if_empty,
         if_turn=p.if_turn,
+        now=p.now,
         at=p.at,
         in_ms=_ms(p.in_),
         expires_ms=_ms(p.expires),
@@ -180,6 +182,7 @@ def _message(s: Scratch, send: Send) -> Message:
         then_park=send.then_park,
         if_turn=send.if_turn,
         asked=None if asked == verb else asked,
+        now=send.now,
     )
 
 

@@ -40,7 +40,7 @@ def return_ops(state: State, ids: Iterable[str]) -> list[dict[str, Any]]:
     back: dict[Queue, list[Message]] = {}
     for id in ids:
         receipt = state.receipts[id]
-        message = attrs.evolve(receipt.message, expires=None, if_turn=None)
+        message = attrs.evolve(receipt.message, expires=None, if_turn=None, now=False)
         back.setdefault(receipt.queue or "next-turn", []).append(message)
     return [op for queue, messages in back.items() for op in _into(queue, state.queues[queue], messages)]
 

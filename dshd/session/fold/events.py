@@ -78,8 +78,8 @@ class Message:
     behind it. ``home`` is the queue to which a held message returns. ``then_park`` makes the end
     of the turn it opens park the session (``interrupt --keep``). ``if_turn`` is the one turn it is
     meant for: when that ends first, it expires. ``asked`` is the verb as asked where it is another
-    than ``verb`` (``say``, ``interrupt``). ``source.kind`` is one of user, schedule, agent, job,
-    hook, plugin, system.
+    than ``verb`` (``say``, ``interrupt``). ``now``: the step that runs is cut short for it. ``source.kind``
+    is one of user, schedule, agent, job, hook, plugin, system.
     """
 
     id: str
@@ -98,6 +98,7 @@ class Message:
     then_park: bool = False
     if_turn: int | None = None
     asked: str | None = None
+    now: bool = False
     version: int = 1
 
     @property
@@ -168,7 +169,7 @@ class Message:
 
 
 _IN_ORDER: Final = (
-    "key", "expires", "due", "tag", "on_crash", "front", "home", "then_park", "if_turn", "asked",
+    "key", "expires", "due", "tag", "on_crash", "front", "home", "then_park", "if_turn", "asked", "now",
 )  # fmt: skip
 _OPTIONAL: Final = frozenset(_IN_ORDER)
 

@@ -26,6 +26,7 @@ import trio
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.errors import Conflict, DshError, Full, NoSpace, one_line
 from dshd.log.codec import Event
+from dshd.plural import count
 from dshd.session.deciding import jobbing
 from dshd.session.deciding.jobbing import End
 from dshd.session.fold.who import SYSTEM
@@ -112,10 +113,13 @@ class Jobs:
 
     async def start(self, spec: Spec) -> str:
         """See `tools.jobs.House`. Cancellation: before it is written down; after that it runs, and ends as
-        jobs of this turn end."""
+        jobs of this turn end. What runs of it already is ended if it does not come to be a job."""
         self._beginning += 1
         try:
             running = await self._noted(spec)
+        except BaseException:
+            await spec.end()
+            raise
         finally:
             self._beginning -= 1
         await running.passage.begun.wait()
@@ -129,8 +133,8 @@ class Jobs:
     async def _noted(self, spec: Spec) -> _Running:
         most = self._services.config().jobs.max
         if len(self._owner.state.running_jobs) >= most:
-            raise Full(f"not started: {most} jobs run already, the most that this session may have.",
-                       outcome="not-written")  # fmt: skip
+            raise Full(f"not started: {count(most, 'job runs', 'jobs run')} already, the most that this"
+                       " session may have.", outcome="not-written")  # fmt: skip
         (id,) = await self._services.numbers.take("j", 1, self._id)
         command, dir, file = spec.command, str(spec.dir), spec.file.name
         await self._owner.record(lambda s: jobbing.start(s, id, spec.call, command, dir, file))

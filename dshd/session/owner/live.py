@@ -140,6 +140,8 @@ class Live:
             self.around.on_approvals()
         self.used = trio.current_time()
         self.jobs.heed(events)
+        if any(event.type == "inbox/spliced" for event in events):
+            self.driver.hurry()
         self.ends.poke()
         self.driver.poke()
         self.clock.watch()

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from dshd import wire
-from dshd.errors import Full, Unavailable
+from dshd.errors import Denied, Full, Unavailable
 from dshd.session.deciding import agreeing, sending
 from dshd.session.disk.ledger import Ledger
 from dshd.session.fold import attachments
@@ -74,6 +74,8 @@ async def interrupt(session: Live, p: wire.InterruptParams, peer: Peer, content:
 
 
 def _said(session: Live, p: wire.SendParams, peer: Peer, content: Content) -> sending.Send:
+    if p.now and peer.kind == "agent":
+        raise Denied("not sent: a tool can't cut a step short.", outcome="not-written")
     settings = agreeing.meant(p.settings, session.state, session.around.services) if p.settings else {}
     return sending.of_params(p, content.blocks, peer.source(p.as_), settings)
 

@@ -96,6 +96,7 @@ def receipt(
         "due_at": m.due,
         "expires_at": m.expires,
         "redirected": redirected,
+        "now": m.now,
         "duplicate": duplicate,
         "retried": retried,
         "spooled": False,
