@@ -188,6 +188,12 @@ def _schedules(cli: Cli, _: str | None) -> Iterator[Candidate]:
             yield row["id"], _about(f"{row['when']}  {row['text']}")
 
 
+def _jobs(cli: Cli, _: str | None) -> Iterator[Candidate]:
+    if cli.client().is_running():
+        for row in cli.ask(wire.JobListParams(), start=False)["jobs"]:
+            yield row["id"], _about(f"{row['name']}  {row['command']}")
+
+
 def _approvals(cli: Cli, _: str | None) -> Iterator[Candidate]:
     """What waits for an answer; only a daemon can take one."""
     if cli.client().is_running():
@@ -253,6 +259,7 @@ ARGUMENTS: Final[dict[str | None, Source]] = {
     "messages": _messages,
     "names": _sessions,
     "id": _approvals,
+    "job": _jobs,
     "route": _models,
     "schedule": _schedules,
     "file": _files,

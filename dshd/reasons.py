@@ -39,6 +39,8 @@ JOB_STOPPED: Final = {
 def job_end(end: Mapping[str, Any]) -> str:
     """How a job has ended: ``exit 2, 4 min``. Of `job/ended`'s fields."""
     how, after = end.get("how"), f", {_lasts(end['ms'])}" if end.get("ms") is not None else ""
+    if how == "lost" and end.get("cause") == "killed":
+        return "its supervisor was killed, and nobody saw how it ended"
     if how == "lost":
         return "the daemon died, and nobody saw how it ended"
     if how == "failed":

@@ -23,7 +23,7 @@ COMMAND = Group(
           "show": "output", "follow": "output", "detach": "keep", "disown": "keep"},
 )  # fmt: skip
 
-WHICH = click.argument("which", metavar="ID")
+WHICH = click.argument("job", metavar="ID")
 PIECE = 65536  # bytes of output that are asked for at once
 SOON = 20.0  # s that the daemon may wait for more of it
 
@@ -63,19 +63,19 @@ def state(row: Json, now: int) -> str:
 
 @command("stop", short_help="End one, and all it started.", examples=["dshctl jobs stop j3"])
 @WHICH
-def stop(cli: Cli, which: str) -> None:
+def stop(cli: Cli, job: str) -> None:
     """End a job, and all that it started. The agent is told with its next step."""
-    _told(cli, cli.ask(wire.JobStopParams(job=which)))
+    _told(cli, cli.ask(wire.JobStopParams(job=job)))
 
 
 @command("keep", short_help="Let one outlive the daemon.", examples=["dshctl jobs keep j3"])
 @WHICH
-def keep(cli: Cli, which: str) -> None:
+def keep(cli: Cli, job: str) -> None:
     """Let a job outlive the daemon: it is found again when dshd starts.
 
     It ends by itself, by dshctl jobs stop, or with its session (close --clear, rm --force).
     """
-    _told(cli, cli.ask(wire.JobKeepParams(job=which)))
+    _told(cli, cli.ask(wire.JobKeepParams(job=job)))
 
 
 def _told(cli: Cli, row: Json) -> None:
@@ -89,15 +89,15 @@ def _told(cli: Cli, row: Json) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on with it, until the job ends.")
 @click.option("-n", "most", type=NUMBER, default=PIECE, metavar="BYTES",
               help=f"Begin with the last BYTES of it ({PIECE}).")  # fmt: skip
-def output(cli: Cli, which: str, follow: bool, most: int) -> None:
+def output(cli: Cli, job: str, follow: bool, most: int) -> None:
     """What a job prints: the end of it so far, and with -f what comes, until it ends."""
-    got = cli.ask(wire.JobOutputParams(job=which, most=most))
+    got = cli.ask(wire.JobOutputParams(job=job, most=most))
     _shown(cli, got)
     while follow and (got["state"] == "running" or got["next"] < got["size"]):
-        got = cli.ask(wire.JobOutputParams(job=which, offset=got["next"], wait=SOON))
+        got = cli.ask(wire.JobOutputParams(job=job, offset=got["next"], wait=SOON))
         _shown(cli, got)
     if got["end"] is not None:
-        cli.out.tell(f"{which}: {reasons.job_end(got['end'])}.")
+        cli.out.tell(f"{job}: {reasons.job_end(got['end'])}.")
 
 
 def _shown(cli: Cli, got: Json) -> None:

@@ -180,3 +180,17 @@ def test_a_hasty_steer_lets_the_running_command_go_on_as_a_job(home: Home, model
     (home.work / "go").touch()
     assert home.ok("jobs", "output", "-f", "j1") == "begun\nand through"
     assert home.wait_event("job/ended")["data"]["code"] == 0
+
+
+def test_what_a_kept_job_leaves_is_ended_if_its_supervisor_is_killed(home: Home, model: Model) -> None:
+    daemon = home.start()
+    kept = begun(home, "69.5")
+    home.ok("jobs", "keep", kept)
+    os.kill(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    home.start()
+    (row,) = home.json("jobs")
+    os.kill(row["pid"], signal.SIGKILL)
+    eventually(lambda: not_running("69.5"), what="nothing of it is left")
+    ended = home.wait_event("job/ended")["data"]
+    assert (ended["how"], ended["cause"]) == ("lost", "killed")

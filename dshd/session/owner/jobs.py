@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 STOP_LIMIT_S: Final = 6.0  # for a kept job to end when it is told to; then its supervisor is killed
+SWEEP_S: Final = 5.0  # between looks at what the sandbox can't prevent
 KEEP_LIMIT_S: Final = 5.0  # for a supervisor to say that it stays
 
 
@@ -53,6 +54,10 @@ class Shelf(Protocol):
 
     async def drop(self, job: str) -> None: ...
 
+    async def end_strays(self) -> None:
+        """End what kept jobs have left whose supervisor was killed, and which no process of ours inherits."""
+        ...
+
     def word(self, job: str) -> Mapping[str, Any] | None:
         """How one has ended that nobody watched (`spawn.protocol.Done`); None if nobody knows."""
         ...
@@ -61,7 +66,7 @@ class Shelf(Protocol):
 @attrs.define(eq=False)
 class _Running:
     """``cause`` and ``by``: why it was stopped, once it was; the first wins. ``keeping``: it is known by its
-    supervisor alone."""
+    supervisor alone. ``undone``: what the sandbox could not prevent, taken away while it ran."""
 
     id: str
     spec: Spec | None
@@ -73,6 +78,7 @@ class _Running:
     by: Any = None
     keeping: tuple[int, int] | None = None
     failed: Exception | None = None
+    undone: list[Path] = attrs.field(factory=list)
 
 
 class Jobs:
@@ -163,6 +169,7 @@ class Jobs:
             return await self._watch(running)
         try:
             with running.scope:
+                self._start(self._sweep, running)
                 return _end_of(*await spec.work(running.passage))
             return End(how="stopped")
         except Kept:
@@ -176,6 +183,18 @@ class Jobs:
             log.exception("job %s failed", running.id)
             return End(how="failed", detail=one_line(error))
 
+    async def _sweep(self, running: _Running) -> None:
+        """What must not come into being goes while the job runs, not hours later."""
+        while not running.done.is_set():
+            with trio.move_on_after(SWEEP_S):
+                await running.done.wait()
+                return
+            await self._sweep_once(running)
+
+    async def _sweep_once(self, running: _Running) -> None:
+        if running.spec is not None:
+            running.undone += [path for path in await running.spec.after() if path not in running.undone]
+
     async def _watch(self, running: _Running) -> End:
         """One that is known by its supervisor alone. Cancellation: it runs on."""
         assert running.keeping is not None
@@ -183,9 +202,12 @@ class Jobs:
         self._services.spawner.adopt(pid, self._id)
         await kept.wait(pid, start)
         self._services.spawner.forget(pid)
-        undone = await running.spec.after() if running.spec is not None else ()
+        await self._sweep_once(running)
         found = self._shelf.word(running.id)
-        return attrs.evolve(of_word(found), notes=_notes(undone)) if found is not None else End(how="lost")
+        if found is None:
+            await self._shelf.end_strays()
+            return End(how="lost", cause="killed")
+        return of_word(found)
 
     async def _write_end(self, running: _Running, end: End) -> None:
         """Durability: on return it is on disk, unless the log can't be written any more."""
@@ -196,7 +218,8 @@ class Jobs:
         tail, size = await reading(end_of, path, NOTICED) if path is not None else ("", 0)
         shelf = bool(job is not None and job.kept)
         size = size if end.bytes is None else end.bytes
-        end = attrs.evolve(end, tail=tail, path=str(path or ""), bytes=size)
+        notes = (*_notes(running.undone), *(note for note in end.notes if note not in _notes(running.undone)))
+        end = attrs.evolve(end, tail=tail, path=str(path or ""), bytes=size, notes=notes)
         wakes = self._services.config().jobs.notify == "wake"
         while self._owner.usable:
             try:

@@ -22,6 +22,7 @@ from dshd.log.disk import explained
 from dshd.log.store import Store
 from dshd.session.registry.hops import Hops
 from dshd.spawn import kept
+from dshd.spawn.orphans import kill_orphans
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,12 @@ class KeptJobs:
         for name in (f"{job}.json", f"{job}.end"):
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()
+
+    async def end_strays(self) -> None:
+        state = self._store.state
+        left = await self._hops.read(lambda: kill_orphans(state, spared(state)))
+        if left:
+            log.warning("ended what a kept job has left: %s", ", ".join(map(str, left)))
 
     def word(self, job: str) -> Mapping[str, Any] | None:
         return kept.word(str(self._folder / f"{job}.end"))
