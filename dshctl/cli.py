@@ -45,6 +45,7 @@ USUAL: Final[dict[str, Entry]] = {
     "ls": Entry("ls", "the sessions", "dshctl ls --all"),
 }
 OTHERS: Final[dict[str, Entry]] = {
+    "attach": Entry("attach", "a terminal on a session: see, and say"),
     "interrupt": Entry("interrupt", "stop what runs and do this instead"),
     "wake": Entry("wake", "go on after a park; release a held message"),
     "retry": Entry("retry", "the last turn once more, if it failed"),

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from dshctl import exits
 from dshctl.connection import Connection, Garbage, Lost, result_of
@@ -98,6 +98,7 @@ class Client:
         self.explicit = bool(options.socket or os.environ.get("DSHD_SOCKET"))
         self.deadline = Deadline(options.timeout)
         self.hello: dict[str, Any] = {}
+        self.mode: Literal["read", "write"] = "write"  # ``read``: the daemon lets us change nothing
         self._connection: Connection | None = None
 
     # Connecting.
@@ -176,7 +177,9 @@ class Client:
         return connection
 
     def _hello(self, connection: Connection, path: str) -> dict[str, Any]:
-        params = wire.HelloParams(protocol=wire.PROTOCOL, client="dshctl", version=__version__, tty=_tty())
+        params = wire.HelloParams(
+            protocol=wire.PROTOCOL, client="dshctl", version=__version__, mode=self.mode, tty=_tty()
+        )
         try:
             connection.send(params.method, params.to_json(), self.deadline.left(HELLO_S))
             answer = connection.receive(self.deadline.left(HELLO_S))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from dshd import errors, wire
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import socket
 
 _PIECE: Final = 1 << 16
+READY_S: Final = 0.01  # for bytes that are said to be there
 
 
 class Lost(Exception):
@@ -63,7 +65,23 @@ class Connection:
 
     def receive(self, timeout: float | None = None) -> dict[str, Any]:
         """The next object. Raises Lost at the end, TimeoutError, and Lost for what isn't JSON-RPC."""
-        line = self._line(timeout)
+        return self._object(self._line(timeout))
+
+    def come(self) -> Iterator[dict[str, Any]]:
+        """What has come by now; waits for nothing. Raises Lost behind the last of it."""
+        lost: Lost | None = None
+        try:
+            self._fill(time.monotonic() + READY_S)
+        except TimeoutError:
+            return
+        except Lost as why:
+            lost = why
+        while b"\n" in self._buffer:
+            yield self._object(self._line(0))
+        if lost is not None:
+            raise lost
+
+    def _object(self, line: bytes) -> dict[str, Any]:
         try:
             value = json.loads(line)
         except ValueError:

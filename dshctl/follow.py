@@ -365,7 +365,7 @@ def _goes_on(cli: Cli, receipt: Json, tied: bool) -> str:
 
 
 def _see(receipt: Json) -> str:
-    return f"dshctl log -f -s {sentences.name_of(receipt)}"
+    return f"dshctl attach -s {sentences.name_of(receipt)}"
 
 
 def _interrupted(cli: Cli, wait: Callable[[], Json], receipt: Json, tied: bool) -> Json:

@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents attach rpc
+    acp agents rpc
     """.split()  # noqa: SIM905 - a list to be read
 )
 
@@ -75,7 +75,9 @@ SYNONYMS: Final[dict[str, str]] = {
     "restore": "import FILE",
     "load": "import FILE",
     "exec": "run",
-    "chat": "followup 'TEXT'",
+    "chat": "attach",
+    "connect": "attach",
+    "watch": "attach --read",
     "approve": "allow ID",
     "permit": "allow ID",
     "refuse": "deny ID",

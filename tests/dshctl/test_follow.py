@@ -321,7 +321,7 @@ def test_a_timeout_says_that_the_work_goes_on(dshctl: Dshctl, fake: Fake) -> Non
     ran = dshctl("followup", "--wait", "--timeout", "0.3", "x")
     assert ran.code == 124
     assert "it goes on" in ran.err
-    assert "dshctl log -f -s api" in ran.err
+    assert "dshctl attach -s api" in ran.err
     tied = dshctl("followup", "--wait", "--tied", "--timeout", "0.3", "x")
     assert "it is aborted" in tied.err
     assert fake.params("session.send")[-1]["tied"] is True
@@ -426,7 +426,7 @@ def test_one_ctrl_c_leaves_the_work_alone(dshctl: Dshctl, fake: Fake) -> None:
     _waits(fake)
     terminal.type("\x03")
     assert terminal.ended() == 130
-    assert "To see it: dshctl log -f -s api" in terminal.text
+    assert "To see it: dshctl attach -s api" in terminal.text
     assert not fake.params("session.abort")
 
 

@@ -108,10 +108,9 @@ class Home:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         child = subprocess.Popen(
             [str(PROGRAMS / "dshctl"), *args],
-            env=self.env,
             cwd=self.work,
             text=True,
-            **{**streams, **more},
+            **{**streams, "env": self.env, **more},
         )
         self.children.append(child)
         return child
