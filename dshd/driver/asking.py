@@ -163,8 +163,11 @@ def _attempts(run: Run) -> int:
 
 
 async def _send_again(run: Run, prepared: Prepared) -> None:
-    """Durability: the request of the next attempt is on disk on return."""
-    await run.owner.record(lambda s: emit_request(s, prepared, run.turn, run.step, _attempts(run) + 1))
+    """Durability: the request of the next attempt is on disk on return. Cancellation: at once if an abort
+    came first; then nothing is sent."""
+    attempt = _attempts(run) + 1
+    if not await run.owner.record(lambda s: emit_request(s, prepared, run.turn, run.step, attempt)):
+        await run.stopped()
 
 
 def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | None:

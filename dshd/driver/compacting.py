@@ -263,7 +263,8 @@ async def _one_summary(job: Job, at: int, attempt: int) -> tuple[list[dict[str, 
     if prepared.problem is not None:
         raise prepared.problem
     more = {"compaction": job.number, "messages": at, "instruction": core.INSTRUCTION}
-    await room.when_room(run, lambda s: emit_request(s, prepared, run.turn, run.step, attempt, more))
+    if not await room.when_room(run, lambda s: emit_request(s, prepared, run.turn, run.step, attempt, more)):
+        await run.stopped()
     answer = await _answer(run, prepared)
     text = core.summary_of(answer.content, answer.finish)
     content = core.framed(text)

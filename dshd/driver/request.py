@@ -76,9 +76,12 @@ def prepare(
 
 def emit_request(
     s: Scratch, prepared: Prepared, turn: int, step: int, attempt: int, more: Mapping[str, Any] | None = None
-) -> None:
-    """The request's events, before the model is called. ``turn`` 0: it is part of none. ``more``: of one
-    that asks for a summary, what it was made of besides the surface."""
+) -> bool:
+    """The request's events, before the model is called; none, and False, after an abort of its turn.
+    ``turn`` 0: it is part of none. ``more``: of one that asks for a summary, what it was made of besides the
+    surface."""
+    if turn and (s.state.turn is None or s.state.turn.abort is not None):
+        return False
     if s.state.request_header != prepared.header:
         s.emit("request/header", prepared.header)
     context = prepared.call.context()
@@ -100,3 +103,4 @@ def emit_request(
             **(more or {}),
         },
     )
+    return True

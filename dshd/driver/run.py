@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
+import trio
 
 from dshd.driver.history import History
 from dshd.driver.phases import Work
 from dshd.driver.places import Seat
 from dshd.driver.port import Owner, Services
 from dshd.driver.wishes import Wishes
+from dshd.errors import Internal
 from dshd.model.adapter import PreparedCall
 from dshd.model.blocks import Assembler
 from dshd.model.errors import ModelError
@@ -113,6 +115,11 @@ class Run:
         problem = budget.unpriced(self.state.settings, self.services.config(), call.route, call.price)
         if problem is not None and not call.rehearsal:
             raise ModelError("NO_ADAPTER", problem, hint="man dshd-config")
+
+    async def stopped(self) -> NoReturn:
+        """Nothing may follow an abort that is on disk. Whoever heeds it has cancelled the work by then."""
+        await trio.lowlevel.checkpoint()
+        raise Internal(f"turn {self.turn} of {self.state.id} was aborted, and its work goes on")
 
     def halt(self, why: str) -> None:
         """No step follows this one."""

@@ -12,7 +12,7 @@ import pytest
 from dshd.log.codec import Event, encode
 from dshd.log.memory import MemoryDisk
 from tests.sim import bugs
-from tests.sim.plan import Action, Plan, make
+from tests.sim.plan import Action, Pause, Plan, make
 from tests.sim.play import play
 from tests.sim.shrink import shrink
 from tests.sim.world import STATE, Life, Past
@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("DSHD_SIM_SECONDS", "20"))
 START = int(os.environ.get("DSHD_SIM_START", "0"))
 
 
-def act(kind: str, pause: float = -1, **args: object) -> Action:
+def act(kind: str, pause: Pause = -1, **args: object) -> Action:
     return Action(kind, pause, args)
 
 
@@ -49,6 +49,20 @@ PLANS = {
             act("look", 1.1),
         ),
     ),
+    **{
+        f"an abort {ticks} ticks behind the wake of a step that waits": Plan(
+            seed=18,
+            actions=(
+                CREATE,
+                act("send", **SEND),
+                act("kill", ("llm/retry", 2), calls=0),
+                act("wake", 0),
+                act("abort", ticks, disposition="keep", turn=None, gives_up=None),
+            ),
+            answers=(("error", "STREAM_CLOSED", False, 900.0),),
+        )
+        for ticks in range(6)
+    },
 }
 
 
