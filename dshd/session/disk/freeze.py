@@ -22,8 +22,9 @@ import hashlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,35 +51,51 @@ class Stale(ValueError):
 def freeze(value: Any) -> Any:
     """``value`` as JSON. Raises `Unfreezable`."""
     kind = type(value)
-    if kind is str or kind is int or value is None or kind is bool or kind is float:
+    if kind in _PLAIN:
         return value
     write = _FREEZE.get(kind)
     if write is not None:
         return write(value)
-    names = _fields().get(kind)
-    if names is None:
-        raise Unfreezable(f"{kind.__name__} is not part of a session's state")
-    return {f"~{kind.__name__}": [freeze(getattr(value, name)) for name in names]}
+    tag, fields_of = _reader(kind)
+    return {tag: _all(fields_of(value))}
+
+
+def _all(items: Iterable[Any]) -> list[Any]:
+    """Most of what a state holds is plain, so that is looked at here: a session that works writes all that
+    waits in it, again and again."""
+    return [item if type(item) in _PLAIN else freeze(item) for item in items]
 
 
 def _freeze_dict(value: dict[Any, Any]) -> Any:
-    if all(type(key) is str and key[:1] != "~" for key in value):
-        return {key: freeze(item) for key, item in value.items()}
-    return {"~dict": _pairs(value.items())}
+    for key in value:
+        if type(key) is not str or key[:1] == "~":
+            return {"~dict": _pairs(value.items())}
+    return {key: item if type(item) in _PLAIN else freeze(item) for key, item in value.items()}
 
 
-def _pairs(items: Any) -> list[list[Any]]:
-    return [[freeze(key), freeze(item)] for key, item in items]
+def _pairs(items: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
+    return [_all(pair) for pair in items]
 
 
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _FREEZE: Final[dict[type, Callable[[Any], Any]]] = {
     dict: _freeze_dict,
-    list: lambda value: [freeze(item) for item in value],
-    tuple: lambda value: {"~": [freeze(item) for item in value]},
-    Line: lambda value: {"~": [freeze(item) for item in value]},
+    list: _all,
+    tuple: lambda value: {"~": _all(value)},
+    Line: lambda value: {"~": _all(value)},
     Table: lambda value: {"~Table": _pairs(value.hot().items())},
-    Rows: lambda value: {"~Rows": [freeze(item) for item in value.hot()]},
+    Rows: lambda value: {"~Rows": _all(value.hot())},
 }
+
+
+@cache
+def _reader(kind: type) -> tuple[str, Callable[[Any], Iterable[Any]]]:
+    """What an attrs class is written as, and what reads all its fields at once."""
+    names = _fields().get(kind)
+    if names is None:
+        raise Unfreezable(f"{kind.__name__} is not part of a session's state")
+    read = attrgetter(*names)
+    return f"~{kind.__name__}", read if len(names) > 1 else lambda value: (read(value),)
 
 
 def thaw(value: Any) -> Any:
