@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dshd.model import anthropic
 from dshd.model.credentials import Credentials
 from dshd.model.errors import ModelError
 from dshd.model.http import Http
@@ -27,6 +26,8 @@ async def first_model(http: Http, route: Route, credentials: Credentials) -> str
 def _question(route: Route, key: str | None) -> tuple[str, dict[str, str]]:
     """Where the models are listed, and the headers to ask with."""
     if route.adapter == "anthropic":
+        from dshd.model import anthropic
+
         return anthropic.address(route.base_url, "models"), anthropic.key_headers(key)
     return route.base_url.rstrip("/") + "/models", {"authorization": f"Bearer {key}"} if key else {}
 

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from dshd.errors import NotConfigured
 from dshd.model.adapter import Adapter, PreparedCall
-from dshd.model.anthropic import Anthropic
 from dshd.model.credentials import Credentials
 from dshd.model.discovery import first_model, ollama_with_tools
 from dshd.model.errors import ModelError
 from dshd.model.http import Http
-from dshd.model.openai import OpenAI
 from dshd.model.profiles import Profile, profile_for
-from dshd.model.rehearsal import Rehearsal
 from dshd.model.request import ModelRequest
 from dshd.model.routes import Ask, Choice, Route, choose_route, find, moved, rehearsal_or_nothing, table_of
 from dshd.model.transport import place, shown
+
+
+def _openai(http: Http) -> Adapter:
+    from dshd.model.openai import OpenAI
+
+    return OpenAI(http)
+
+
+def _anthropic(http: Http) -> Adapter:
+    from dshd.model.anthropic import Anthropic
+
+    return Anthropic(http)
+
+
+def _rehearsal(http: Http) -> Adapter:
+    from dshd.model.rehearsal import Rehearsal
+
+    return Rehearsal()
+
+
+ADAPTERS: Final[Mapping[str, Callable[[Http], Adapter]]] = {
+    "rehearsal": _rehearsal, "openai": _openai, "anthropic": _anthropic,
+}  # fmt: skip
 
 
 class Models:
@@ -45,8 +65,7 @@ class Models:
         self._env: Mapping[str, str] = {} if env is None else env
         self._config_dir = config_dir
         self._http = Http()
-        adapters: tuple[Adapter, ...] = (Rehearsal(), OpenAI(self._http), Anthropic(self._http))
-        self._adapters = {adapter.name: adapter for adapter in adapters}
+        self._adapters: dict[str, Adapter] = {}
         self.configure(routes, default=default, idle_timeout=idle_timeout, patience=patience)
 
     def configure(
@@ -80,7 +99,7 @@ class Models:
         route = find(ref, self.routes)
         if route is None:
             raise ModelError("NO_ADAPTER", f'there is no route "{ref}"', hint="dshctl models")
-        adapter = self._adapters.get(route.adapter)
+        adapter = self._adapter(route.adapter)
         if adapter is None:
             raise ModelError("NO_ADAPTER", f'route "{ref}": there is no adapter {route.adapter!r}')
         if not route.model:
@@ -102,6 +121,12 @@ class Models:
             price=route.price,
             script=route.script,
         )
+
+    def _adapter(self, name: str) -> Adapter | None:
+        """Made, and its module imported, when it is first used: a daemon mostly has one."""
+        if name not in self._adapters and name in ADAPTERS:
+            self._adapters[name] = ADAPTERS[name](self._http)
+        return self._adapters.get(name)
 
     async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
         """Which model a new session gets, and why. Raises `NotConfigured`. Asks servers if it must."""
@@ -189,7 +214,7 @@ class Models:
 
         ``context`` is what `PreparedCall.context` gave, as logged; ``encoder`` as logged.
         """
-        adapter = self._adapters.get(context["adapter"])
+        adapter = self._adapter(context["adapter"])
         if adapter is None or adapter.encoder != encoder:
             return None
         call = PreparedCall(

@@ -19,13 +19,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
+from typing import TYPE_CHECKING, Final
 
 from dshd.errors import Invalid
 from dshd.session.fold.schedules import When
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 LEAST_EVERY_MS: Final = 60_000
 DAILY_MS: Final = 23 * 3_600_000  # what is due this rarely is daily: one day in the year has 23 hours
@@ -75,6 +75,8 @@ def at(moment: int, zone: str) -> When:
 
 def zone_of(name: str) -> ZoneInfo:
     """Raises `Invalid`."""
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
@@ -98,8 +100,8 @@ def _checked(line: str) -> str:
     for number, field in enumerate(fields):
         _check_field(number, field)
     try:
-        CronSim(typed, _START)
-    except CronSimError:  # each field can be read: together they name no day
+        _dues(typed, _START)
+    except ValueError:  # each field can be read: together they name no day
         raise Invalid(f'"{typed}" is due on no day: no such day in these months', hint=EXAMPLE) from None
     return typed
 
@@ -117,8 +119,8 @@ def _check_field(number: int, field: str) -> None:
     alone = ["*"] * len(FIELDS)
     alone[number] = field
     try:
-        CronSim(" ".join(alone), _START)
-    except (CronSimError, ValueError, TypeError, AssertionError, IndexError):
+        _dues(" ".join(alone), _START)
+    except ValueError:
         raise Invalid(f'"{field}" is no {name} ({range})', hint=EXAMPLE) from None
 
 
@@ -199,13 +201,13 @@ def _of_line(when: When, moment: int) -> Iterator[int]:
 
 
 def _in_real_time(line: str, here: datetime, zone: ZoneInfo) -> Iterator[int]:
-    for due in _safely(CronSim(line, here)):
+    for due in _safely(_dues(line, here)):
         yield _ms(due)
 
 
 def _on_the_clock(line: str, here: datetime, zone: ZoneInfo) -> Iterator[int]:
     """What the clock on the wall shows, and when it shows that first."""
-    for shown in _safely(CronSim(line, here.replace(tzinfo=None, fold=0))):
+    for shown in _safely(_dues(line, here.replace(tzinfo=None, fold=0))):
         yield _ms(_there(shown.replace(tzinfo=zone)))
 
 
@@ -216,7 +218,17 @@ def _there(shown: datetime) -> datetime:
     return shown
 
 
-def _safely(dues: Any) -> Iterator[datetime]:
+def _dues(line: str, start: datetime) -> Iterator[datetime]:
+    """What cronsim makes of it; imported here, for few daemons have schedules. Raises ``ValueError``."""
+    from cronsim import CronSim, CronSimError
+
+    try:
+        return CronSim(line, start)
+    except (CronSimError, TypeError, AssertionError, IndexError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _safely(dues: Iterator[datetime]) -> Iterator[datetime]:
     try:
         yield from dues
     except OverflowError:  # the last year that there is

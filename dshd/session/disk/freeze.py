@@ -50,7 +50,7 @@ class Stale(ValueError):
 
 def freeze(value: Any) -> Any:
     """``value`` as JSON. Raises `Unfreezable`."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     write = _FREEZE.get(kind)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -37,7 +38,6 @@ from dshd.session.owner.board import Board
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from dshd.session.owner.surroundings import Surroundings
-from dshd.session.porting.packing import Read
 from dshd.session.registry.creating import Created, Creator
 from dshd.session.registry.desk import Desk
 from dshd.session.registry.environment import Environments
@@ -49,11 +49,14 @@ from dshd.session.registry.loader import Loader
 from dshd.session.registry.making import Maker
 from dshd.session.registry.mending import Mender
 from dshd.session.registry.naming import Naming
-from dshd.session.registry.porter import Export, Porter
 from dshd.session.registry.removing import Remover
 from dshd.session.registry.run_keys import RunKeys
 from dshd.session.registry.scheduler import Scheduler
 from dshd.session.shown import views
+
+if TYPE_CHECKING:
+    from dshd.session.porting.packing import Read
+    from dshd.session.registry.porter import Export, Porter
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -87,7 +90,7 @@ class Registry:
         self._start = start
         self._unloads = upkeep is not None
         self._reserve = services.reserve
-        environments = Environments(store)
+        self._environments = environments = Environments(store)
         self._hops = hops = Hops(store.disk, threads)
         self.desk = Desk(store, hops)
         self.services = attrs.evolve(
@@ -139,9 +142,15 @@ class Registry:
             store, hops, self._listing, self._loader, self._run_keys, self.services,
             gone,
         )  # fmt: skip
-        self._porter = Porter(
-            store, hops, self._listing, self._naming, self._loader, environments, self.services,
-            self.schedules.take_numbers,
+
+    @cached_property
+    def _porter(self) -> Porter:
+        """Imported when the first session comes or goes: few daemons ever do that."""
+        from dshd.session.registry.porter import Porter
+
+        return Porter(
+            self.store, self._hops, self._listing, self._naming, self._loader, self._environments,
+            self.services, self.schedules.take_numbers,
         )  # fmt: skip
 
     @property
