@@ -285,14 +285,33 @@ class Client:
         ``("", result)``. Raises what `ask` raises."""
         connection = self.connection(start=start)
         try:
-            yield from self._told(connection, params)
+            yield from self._told(connection, params.method, params.to_json())
         except (Lost, TimeoutError) as lost:
             self.drop()
             self.deadline.left()
             raise errors.Unreachable(f"the connection to the daemon was lost: {lost}") from None
 
-    def _told(self, connection: Connection, params: wire.Params) -> Iterator[tuple[str, Any]]:
-        number = connection.send(params.method, params.to_json(), self.deadline.left())
+    def call(self, method: str, params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The same for a request that somebody else has made up: it is asked once, whatever becomes of it."""
+        connection = self.connection()
+        try:
+            yield from self._told(connection, method, params)
+        except TimeoutError:
+            self.drop()
+            self.deadline.left()
+            raise TimedOut("no answer") from None
+        except Lost:
+            self.drop()
+            raise OutcomeUnknown(
+                "the connection was lost before the daemon answered: it is not known whether this was done",
+                hint="dshctl status",
+                outcome="unknown",
+            ) from None
+
+    def _told(
+        self, connection: Connection, method: str, params: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        number = connection.send(method, params, self.deadline.left())
         while True:
             got = connection.receive(self.deadline.left())
             if "method" in got:

@@ -118,6 +118,7 @@ class Stream:
         self._raw = raw  # None: it was closed when we came
         self.tty = tty
         self.gone = False  # its reader went away
+        self._broken = False
 
     def write(self, text: str) -> None:
         """Write and flush. A reader that went away is noted; raises Unwritable for other failures."""
@@ -141,9 +142,19 @@ class Stream:
             self._raw.write(raw)
             self._raw.flush()
         except BrokenPipeError:
+            self._broken = True
             raise Unwritable("nobody reads it") from None
         except OSError as error:
             raise Unwritable((error.strerror or str(error)).lower()) from None
+
+    def passed(self, raw: bytes) -> None:
+        """Bytes as they are, for a reader that may go away. Raises Unwritable for other failures."""
+        try:
+            self.data(raw)
+        except Unwritable:
+            if not self._broken:
+                raise
+            self.silence()
 
     def silence(self) -> None:
         """Nothing more goes out, not even what the interpreter would flush on exit."""

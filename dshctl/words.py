@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents rpc
+    acp agents
     """.split()  # noqa: SIM905 - a list to be read
 )
 
