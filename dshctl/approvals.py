@@ -73,7 +73,7 @@ def _arguments(raw: Any) -> Iterator[str]:
 
 
 def _short(path: Any) -> str:
-    from dshctl.sending import short
+    from dshctl.text import short
 
     return short(str(path))
 

@@ -164,3 +164,16 @@ _FATES: Final[tuple[tuple[Any, Any], ...]] = (
     ),
     (lambda got: True, _starts),
 )
+
+
+WARNINGS = {
+    "stopping": "the daemon is stopping; this runs when it is back.",
+    "no-unit": "no service keeps dshd running until then. If it has ended, this waits for its next start.",
+    "other-unit": "dshd.service is enabled, but did not start this dshd. If it has ended, this waits.",
+    "no-linger": "dshd ends when you log out. To keep it running until then: loginctl enable-linger",
+}
+
+
+def warning(word: str) -> str:
+    """A receipt's warning in words."""
+    return WARNINGS.get(word, word)

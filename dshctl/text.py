@@ -17,6 +17,7 @@ import re
 import sys
 from typing import Any, BinaryIO, NamedTuple
 
+from dshd import wire
 from dshd.errors import Full, Invalid, NotFound
 
 MAX_TEXT = 8 * 1024 * 1024  # bytes; what the daemon takes in one message
@@ -150,6 +151,11 @@ def ref_block(path: str) -> dict[str, Any]:
     if not os.path.exists(_bytes(path)):
         raise NotFound(f"--ref {shown_path(path)}: no such file or directory")
     return {"type": "text", "text": f"See the file {shown_path(path)}"}
+
+
+def short(path: str) -> str:
+    """A path as a person writes it: the other way round."""
+    return wire.tilde(path, os.environ.get("HOME", ""))
 
 
 def absolute(path: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending, sentences, times
+from dshctl import options, sending, sentences, settling, text, times
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
 from dshctl.commands.queue import heading
 from dshd import wire
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 @SESSION
 @click.option("--read", is_flag=True, help="Only see; nothing can be changed.")
 @click.option("--create", is_flag=True, help="Make the session -s NAME if there is none.")
-@sending.options(*sending.SETTINGS)
+@options.together(*options.SETTINGS)
 def COMMAND(cli: Cli, which: str | None, session: str | None, read: bool, create: bool, **given: Any) -> int:
     """The conversation as it goes on, and a line to type in.
 
@@ -62,13 +62,13 @@ def _is_terminal(cli: Cli) -> bool:
 
 def _found(cli: Cli, ref: str | None, create: bool, given: dict[str, Any], read: bool) -> Json:
     """The session; this directory's is made if there is none, as by a followup."""
-    where = sending.where(cli, ref, given)
+    where = settling.where(cli, ref, given)
     try:
         found = _show(cli, where)
         _check(found, given)
         return found
     except NotFound:
-        making = None if read else sending.to_create(cli, ref, create, given)
+        making = None if read else settling.to_create(cli, ref, create, given)
         if making is None:
             raise
     try:
@@ -76,7 +76,7 @@ def _found(cli: Cli, ref: str | None, create: bool, given: dict[str, Any], read:
     except Conflict:  # somebody else was quicker
         return _show(cli, where)
     cli.out.say(
-        f"dshctl: new session {sentences.name_of(made)} for {sending.short(str(made.get('dir') or '?'))}."
+        f"dshctl: new session {sentences.name_of(made)} for {text.short(str(made.get('dir') or '?'))}."
     )
     sending.say_model(cli, str(made["id"]))
     return made
@@ -90,7 +90,7 @@ def _show(cli: Cli, where: dict[str, Any]) -> Json:
 def _check(found: Json, given: dict[str, Any]) -> None:
     """Options that make a session, given for one that is there with other settings, would mean nothing."""
     names = ("model", "mode", "net", "ask")
-    wanted = {name: sending.setting(name, given.get(name)) for name in names}
+    wanted = {name: settling.setting(name, given.get(name)) for name in names}
     for name, value in wanted.items():
         if value is not None and found.get(name) != value:
             raise Conflict(

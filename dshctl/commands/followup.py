@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending
+from dshctl import options, sending, settling
 from dshctl.base import Cli, command
 
 
@@ -19,9 +19,9 @@ from dshctl.base import Cli, command
         "dshctl followup -s nightly --create --key 'triage:{date}' 'triage new issues'",
     ],
 )
-@sending.SEND
+@options.SEND
 @click.option("--create", is_flag=True, help="Make the session -s NAME if there is none.")
-@sending.options(*sending.SETTINGS)
+@options.together(*options.SETTINGS)
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], create: bool,
             **given: Any) -> int:  # fmt: skip
     """The next piece of work: queued, and done in a turn of its own. Wakes an idle agent.
@@ -29,5 +29,5 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     Without -s it goes to the session of this directory, which is made if there is none.
     """
     message = sending.said(words, files, refs)
-    given["to_create"] = sending.to_create(cli, given["session"], create, given)
+    given["to_create"] = settling.to_create(cli, given["session"], create, given)
     return sending.deliver(cli, sending.send_params(cli, "followup", given, message), given, message.replaced)

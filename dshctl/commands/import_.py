@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from dshctl import sending
+from dshctl import settling
 from dshctl.base import Cli, Mistake, command
 from dshctl.sentences import count, name_of
 from dshd import wire
@@ -30,7 +30,7 @@ PIECE: Final = wire.MAX_PIECE // 4 * 3  # bytes, so that base64 of it is a piece
 def COMMAND(cli: Cli, file: str, as_new: bool, repair: bool) -> None:
     """Take a session out of a file that dshctl export wrote, and say its id. It is parked: nothing of it
     runs before dshctl wake, or before you say something to it."""
-    env = sending.environment(cli.out.environ, ())
+    env = settling.environment(cli.out.environ, ())
     try:
         with _opened(file) as source:
             upload = _put(cli, source)

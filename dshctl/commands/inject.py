@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, sending
+from dshctl import exits, options, sending
 from dshctl.base import Cli, command
 from dshd.errors import NotFound
 
@@ -19,8 +19,8 @@ from dshd.errors import NotFound
         'dshctl inject --if-exists "HEAD is now $(git log -1 --oneline)"',
     ],
 )
-@sending.SEND
-@sending.DIRECTORY
+@options.SEND
+@options.DIRECTORY
 @click.option("--if-exists", is_flag=True, help="If there is no session, do nothing, silently; exit 0.")
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], if_exists: bool,
             **given: Any) -> int:  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending
+from dshctl import options, sending, settling
 from dshctl.base import SESSION, WORDS, Cli, command
 from dshd import wire
 
@@ -16,8 +16,8 @@ from dshd import wire
     short_help="Stop what runs and do this instead.",
     examples=["dshctl interrupt 'leave that; the build is broken, look at it first'"],
 )
-@sending.options(
-    WORDS, SESSION, sending.DIRECTORY, *sending.ATTACH, sending.KEY, sending.TAG, sending.AS, *sending.ENDS
+@options.together(
+    WORDS, SESSION, options.DIRECTORY, *options.ATTACH, options.KEY, options.TAG, options.AS, *options.ENDS
 )
 @click.option("--keep", is_flag=True, help="Park after it, instead of going on with the queue.")
 @click.option("--reason", metavar="T", help="Why; kept in the log.")
@@ -26,7 +26,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     """Abort the turn that is running and do this next; then the rest of the queue."""
     message = sending.said(words, files, refs)
     params = wire.InterruptParams(
-        **sending.where(cli, given["session"], given), **message.fields,
+        **settling.where(cli, given["session"], given), **message.fields,
         key=sending.key_of(given["key"]), tag=given["tag"],
         keep=keep, reason=reason, as_=given["as_"],
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending, sentences
+from dshctl import sentences, text
 from dshctl.base import Cli, command, here
 from dshctl.output import one_line, table
 from dshctl.times import ago, now_ms
@@ -67,7 +67,7 @@ def row(session: Json, current: str | None, now: int) -> tuple[str, ...]:
         state_of(session),
         str(sum(pending.values())),
         ago(session.get("active_at"), now),
-        sending.short(str(session.get("dir") or "?")),
+        text.short(str(session.get("dir") or "?")),
         one_line(str(session.get("title") or "")),
     )
 

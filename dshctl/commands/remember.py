@@ -6,7 +6,7 @@ import os
 
 import click
 
-from dshctl import sending, text
+from dshctl import settling, text
 from dshctl.base import WORDS, Cli, Mistake, command
 from dshctl.sentences import count
 from dshd import memory, paths
@@ -29,7 +29,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], everywhere: bool, directory: str |
     state = paths.find_places(os.environ, socket=cli.socket).state
     if everywhere and directory is not None:
         raise Mistake("--user is for all projects, and -C for one")
-    project = None if everywhere else memory.project_of(sending.directory(directory))
+    project = None if everywhere else memory.project_of(settling.directory(directory))
     if listing:
         if words:
             raise Mistake("--list takes no text")
@@ -38,8 +38,8 @@ def COMMAND(cli: Cli, words: tuple[str, ...], everywhere: bool, directory: str |
     path = memory.remember(state, project, said.text)
     known = memory.notes(state, project)
     cli.out.item({"type": "remembered", "project": project, "path": path, "notes": known})
-    whom = "all projects" if project is None else sending.short(project)
-    cli.out.say(f"remembered for {whom} ({count(len(known), 'note')}): {sending.short(path)}")
+    whom = "all projects" if project is None else text.short(project)
+    cli.out.say(f"remembered for {whom} ({count(len(known), 'note')}): {text.short(path)}")
 
 
 def _list(cli: Cli, state: str, project: str | None) -> None:
@@ -47,8 +47,8 @@ def _list(cli: Cli, state: str, project: str | None) -> None:
         known, path = memory.notes(state, place), memory.file_of(state, place)
         cli.out.item({"type": "remembered", "project": place, "path": path, "notes": known})
         if known and not cli.json:
-            whom = "all projects" if place is None else sending.short(place)
-            cli.out.line(f"{whom}  ({sending.short(path)})")
+            whom = "all projects" if place is None else text.short(place)
+            cli.out.line(f"{whom}  ({text.short(path)})")
             cli.out.lines(["  - " + note.replace("\n", "\n    ") for note in known])
     if not cli.json and not any(memory.notes(state, place) for place in (None, project)):
         cli.out.say("nothing is remembered here.   dshctl remember 'TEXT'")

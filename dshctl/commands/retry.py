@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, sending, sentences
+from dshctl import exits, fates, options, sentences
 from dshctl.base import SESSION, Cli, Mistake, command
 from dshd import wire
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
     examples=["dshctl retry -s nightly --wait", "dshctl retry s4h8w2c1.17 --follow"],
 )
 @click.argument("message", required=False, metavar="[MESSAGE]")
-@sending.options(SESSION, *sending.ENDS)
+@options.together(SESSION, *options.ENDS)
 def COMMAND(cli: Cli, message: str | None, session: str | None, **given: Any) -> int:
     """Try the last turn again, if it failed: nothing new is said, and what is parked stays parked.
 
@@ -51,5 +51,5 @@ def _say(cli: Cli, done: Json) -> None:
     if done.get("reopened"):
         cli.out.say(f"dshctl: {sentences.name_of(done)} was closed and is open again.")
     if done.get("warning"):
-        cli.out.say(f"dshctl: {sending.warning(done['warning'])}")
+        cli.out.say(f"dshctl: {fates.warning(done['warning'])}")
     cli.out.tell(sentences.retrying(done))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, fates, sending, sentences
+from dshctl import exits, fates, options, sending, sentences, settling
 from dshctl.base import WORDS, Cli, Mistake, command
 from dshd import wire
 
@@ -22,10 +22,10 @@ Json = dict[str, Any]
         "dshctl run --key 'triage:{date}' --timeout 30m 'triage new issues'",
     ],
 )
-@sending.options(WORDS, *sending.ATTACH, sending.KEY, sending.RETRY, sending.AS, sending.TIED)
+@options.together(WORDS, *options.ATTACH, options.KEY, options.RETRY, options.AS, options.TIED)
 @click.option("--rm", is_flag=True, help="Delete the session after exit 0.")
 @click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
-@sending.options(*sending.SETTINGS)
+@options.together(*options.SETTINGS)
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], rm: bool,
             stay: bool,             **given: Any) -> int:  # fmt: skip
     """Do one piece of work in a new session.
@@ -37,7 +37,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     message = sending.said(words, files, refs)
     if given["retry"] and given["key"] is None:
         raise Mistake("--retry needs --key, to say what")
-    params = sending.create_params(cli, given, run=True).replace(
+    params = settling.create_params(cli, given, run=True).replace(
         **message.fields, key=sending.key_of(given["key"]), retry=given["retry"], tied=given["tied"],
         as_=given["as_"],
     )  # fmt: skip
@@ -62,7 +62,7 @@ def introduce(cli: Cli, receipt: Json) -> None:
     if receipt.get("replaced"):
         out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
     if receipt.get("warning"):
-        out.say(f"dshctl: {sending.warning(receipt['warning'])}")
+        out.say(f"dshctl: {fates.warning(receipt['warning'])}")
 
 
 def tell_gone(cli: Cli, result: Json) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from dshctl import occasion, sending, sentences, zone
+from dshctl import occasion, options, sending, sentences, settling, zone
 from dshctl.base import SESSION, Cli, Group, Mistake, command
 from dshctl.output import one_line, table
+from dshctl.text import short
 from dshctl.times import age, clock, coming, moment, now_ms, until
 from dshd import wire
 from dshd.errors import Invalid
@@ -38,7 +39,7 @@ WHICH = click.argument("schedule", metavar="ID")
         "dshctl schedule add at 'tomorrow 06:00' 'write the changelog'",
     ],
 )
-@sending.options(click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WHEN TEXT..."), SESSION)
+@options.together(click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="WHEN TEXT..."), SESSION)
 @click.option("--run", is_flag=True, help="Make a new session each time, instead of sending to one.")
 @click.option("--overlap", type=click.Choice(["skip", "queue", "supersede"]), default="skip",
               metavar="skip|queue|supersede",
@@ -48,7 +49,7 @@ WHICH = click.argument("schedule", metavar="ID")
               help="What came due while dshd was not there: send it once, late, or not at all "
                    "(the first, if it is due once a day or more rarely).")  # fmt: skip
 @click.option("--zone", "zone_name", metavar="ZONE", help="The time zone of WHEN (yours): Europe/Berlin.")
-@sending.options(*sending.SETTINGS)
+@options.together(*options.SETTINGS)
 def add(cli: Cli, words: tuple[str, ...], session: str | None, run: bool, overlap: Any,
         catch_up: bool | None, zone_name: str | None, **given: Any) -> None:  # fmt: skip
     """Send TEXT by the clock. WHEN is a line of cron in quotes, "every D", or "at TIME".
@@ -61,9 +62,9 @@ def add(cli: Cli, words: tuple[str, ...], session: str | None, run: bool, overla
     found = occasion.read(words, now_ms(), _tzinfo(zone_name))
     text = sending.said(found.rest).text or ""
     params = wire.ScheduleAddParams(
-        **({} if run else sending.where(cli, session, given)), **found.fields, typed=found.typed, text=text,
+        **({} if run else settling.where(cli, session, given)), **found.fields, typed=found.typed, text=text,
         zone=name, overlap=overlap, catch_up=catch_up,
-        run=sending.create_params(cli, given, run=True) if run else None,
+        run=settling.create_params(cli, given, run=True) if run else None,
     )  # fmt: skip
     added = cli.ask(params)
     cli.out.item({**added, "type": "schedule"})
@@ -113,7 +114,7 @@ def _when(row: Json) -> str:
 def _target(row: Json) -> str:
     if row.get("run") is None:
         return str(row.get("name") or row.get("session"))
-    return f"a new run in {sending.short(str(row.get('dir') or '?'))}"
+    return f"a new run in {short(str(row.get('dir') or '?'))}"
 
 
 def _next(row: Json, now: int) -> str:

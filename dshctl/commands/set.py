@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending, sentences
+from dshctl import sentences, settling
 from dshctl.base import SESSION, Cli, Mistake, command, one_session
 from dshctl.commands.show import facts
 from dshctl.times import now_ms
@@ -74,5 +74,5 @@ def value_of(pair: str) -> tuple[str, Any]:
         wire.check_unset(name)
         return name, None
     if name == "dir":
-        return name, sending.existing_directory("dir", value)
+        return name, settling.existing_directory("dir", value)
     return name, wire.setting(name, value)

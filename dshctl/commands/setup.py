@@ -8,8 +8,8 @@ import click
 
 from dshctl import exits, installing, pages
 from dshctl.base import Cli, command
-from dshctl.sending import short
 from dshctl.sentences import count
+from dshctl.text import short
 from dshd.errors import NotConfigured
 from dshd.paths import find_places
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dshctl import sending, sentences
+from dshctl import sentences, text
 from dshctl.base import SESSION, Cli, command, one_session, session_argument
 from dshctl.chat import cost_parts, tokens_text
 from dshctl.commands.ls import state_of
@@ -40,7 +40,7 @@ def ask(cli: Cli, params: wire.ShowParams) -> Json:
 def lines(session: Json, now: int) -> Iterator[str]:
     name = sentences.name_of(session)
     yield name if name == session.get("id") else f"{name}  {session.get('id')}"
-    yield f"  {sending.short(str(session.get('dir') or '?'))}"
+    yield f"  {text.short(str(session.get('dir') or '?'))}"
     if session.get("title"):
         yield f"  {one_line(str(session['title']))}"
     yield f"  {state(session, now)}"
@@ -104,7 +104,7 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     if session.get("created_at"):
         yield "created", moment(session["created_at"], now)
     if session.get("log"):
-        yield "log", f"{sending.short(str(session['log']))}, {size_text(session.get('bytes') or 0)}"
+        yield "log", f"{text.short(str(session['log']))}, {size_text(session.get('bytes') or 0)}"
     elif session.get("bytes"):
         yield "log", size_text(session["bytes"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import sending
+from dshctl import options, sending, settling
 from dshctl.base import Cli, command
 
 
@@ -20,8 +20,8 @@ from dshctl.base import Cli, command
     ],
 )
 @click.option("--now", is_flag=True, help="Cut the step that runs short: commands go on in the background.")
-@sending.SEND
-@sending.DIRECTORY
+@options.SEND
+@options.DIRECTORY
 def COMMAND(
     cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], **given: Any
 ) -> int:
@@ -31,5 +31,5 @@ def COMMAND(
     background (dshctl jobs), other calls are stopped, and each says so in its result.
     """
     message = sending.said(words, files, refs)
-    given["to_create"] = sending.to_create(cli, given["session"], False, {"directory": given["directory"]})
+    given["to_create"] = settling.to_create(cli, given["session"], False, {"directory": given["directory"]})
     return sending.deliver(cli, sending.send_params(cli, "steer", given, message), given, message.replaced)

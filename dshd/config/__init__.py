@@ -7,10 +7,11 @@ only in the system's file: it is what users can't go beyond.
 ``model`` at the top is the default route. TOML lets a name be a value or a table, not both, so who also
 wants ``[model]`` writes the route there, as ``default``.
 
-- the sections, by family: `daemon`, `model`, `routes`, `sessions`, `budget`, `tools`, `hooks`, `policy`, each
-  with the checks that need more than one field; they are made of `kinds` of values;
-- `whole` puts them together: one field of `Config` for each, and the tables of checks and of what is read
-  and not carried out yet. A new section is a module, its field there, and its part of dshd-config(5);
+- the sections, by family: `daemon`, `model`, `routes`, `sessions`, `budget`, `tools`, `hooks`, `policy`,
+  made of `kinds` of values;
+- `whole` puts them together: one field of `Config` for each, and the table of what is read and not carried
+  out yet; `checks` are what no section alone can know. A new section is a module, its field there, and its
+  part of dshd-config(5);
 - `reading` makes texts into it (`places`: where in a text a key stands), `files` knows the files.
 
 Everything is a pure function of texts but `files`. Durations are seconds (float) once read; 0 means none
@@ -34,8 +35,6 @@ from dshd.config.reading import parse as parse
 from dshd.config.routes import BUILT_IN_ROUTES as BUILT_IN_ROUTES
 from dshd.config.routes import Price as Price
 from dshd.config.routes import Route as Route
-from dshd.config.routes import unpriced as unpriced
-from dshd.config.routes import used_routes as used_routes
 from dshd.config.sessions import Sessions as Sessions
 from dshd.config.tools import Approval as Approval
 from dshd.config.tools import Jobs as Jobs

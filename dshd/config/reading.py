@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
+from dshd.config.checks import CHECKS
 from dshd.config.places import find_line
-from dshd.config.whole import APPENDED, CHECKS, SYSTEMS_OWN, Config
+from dshd.config.whole import APPENDED, SYSTEMS_OWN, Config
 from dshd.errors import NotConfigured
 from dshd.strict import Path, Wrong, dotted, structure
 

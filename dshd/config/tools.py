@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import attrs
 
 from dshd.config.kinds import Command, Duration, Text
-from dshd.strict import Wrong
-
-if TYPE_CHECKING:
-    from dshd.config.whole import Config
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -52,10 +48,3 @@ class Server:
 
     command: Command | None = None
     url: Text | None = None
-
-
-def check_servers(config: Config) -> None:
-    """Raises `Wrong`."""
-    for name, server in config.mcp.items():
-        if (server.command is None) == (server.url is None):
-            raise Wrong(("mcp", name), "needs either command or url")

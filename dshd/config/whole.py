@@ -1,21 +1,20 @@
-"""All sections in one class, and what no section alone can know."""
+"""All sections in one class, and what is asked of them together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
 import attrs
 
-from dshd.config.budget import Budget, check_prices
+from dshd.config.budget import Budget
 from dshd.config.daemon import Daemon, Driver, Inbox, Recovery
 from dshd.config.hooks import Hook, Notify, in_vain
-from dshd.config.model import Model, check_model
+from dshd.config.model import Model
 from dshd.config.policy import Policy
-from dshd.config.routes import Route, check_routes, unpriced, used_routes
+from dshd.config.routes import Route, unpriced, used_routes
 from dshd.config.sessions import Sessions
-from dshd.config.tools import Approval, Jobs, Rule, Server, Tools, check_servers
+from dshd.config.tools import Approval, Jobs, Rule, Server, Tools
 from dshd.wire import MODES, Mode
 
 
@@ -44,14 +43,18 @@ class Config:
     @cached_property
     def currency(self) -> str:
         """Of the limits: what the routes' prices are in."""
-        prices = (route.price for route in used_routes(self).values())
+        prices = (route.price for route in self.used_routes().values())
         return next((price.currency for price in prices if price is not None), "USD")
+
+    def used_routes(self) -> dict[str, Route]:
+        """See `routes.used_routes`."""
+        return used_routes(self.routes, self.model.default)
 
     def unpriced(self, ref: str) -> str | None:
         """Why a limit in money can't hold for a session with this model; None if it can."""
         name = ref.partition("/")[0]
         others = (other.partition("/")[0] for other in self.routes.get(name, Route()).fallback or ())
-        return unpriced(self, (name, *others))
+        return unpriced(self.routes, (name, *others))
 
     def key_variables(self) -> tuple[str, ...]:
         """The variables that routes take their keys from."""
@@ -89,7 +92,5 @@ def _value(found: Any, path: tuple[str, ...]) -> Any:
     return found
 
 
-# What no field alone can know, in the order in which it is looked at; each raises `Wrong`.
-CHECKS: Final[tuple[Callable[[Config], None], ...]] = (check_routes, check_model, check_servers, check_prices)
 APPENDED: Final = ("rules", "hooks")  # lists of which the user's are put behind the system's
 SYSTEMS_OWN: Final = "policy"  # the section that a user's file may not have

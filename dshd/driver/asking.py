@@ -183,7 +183,7 @@ def _fall_back(run: Run, prepared: Prepared, routes: list[str]) -> Prepared | No
         except ModelError as error:
             log.warning("session %s: route %s is passed over: %s", run.state.id, route, error)
             continue
-        correction = compactions.correction(run.state, call.context())
+        correction = compactions.correction(run.state.factors, call.context())
         other = prepare(call, request.system, request.messages, request.tools, place=prepared.place,
                         correction=correction)  # fmt: skip
         if other.problem is None:

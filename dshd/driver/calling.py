@@ -133,7 +133,7 @@ def _instead(run: Run, prepared: Prepared, wanted: Request) -> Prepared | None:
     request = prepared.request
     to = attrs.evolve(prepared.call, max_tokens=wanted.max_tokens)
     tools = _chosen(run, request.tools)
-    correction = compactions.correction(run.state, to.context())
+    correction = compactions.correction(run.state.factors, to.context())
     other = prepare(to, wanted.system, request.messages, tools, place=prepared.place, correction=correction)
     if other.problem is None:
         return other

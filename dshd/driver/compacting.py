@@ -116,7 +116,7 @@ def _measure(run: Run, state: State, sizes: Sequence[int], said: int) -> Measure
     assert call is not None
     system, tools = run.system.text if run.system else "", run.services.tools.specs()
     around = run.history.memo.once("around", (system, tools), lambda: estimate_request(system, (), tools))
-    factor = compactions.correction(state, call.context()).factor
+    factor = compactions.correction(state.factors, call.context()).factor
     return Measure(sizes, around + said, call.window, call.max_tokens or 0, factor)
 
 
@@ -280,7 +280,7 @@ def _prepared(run: Run, at: int) -> Prepared:
     system = run.system.text if run.system is not None else ""
     return prepare(
         run.call, system, messages, run.services.tools.specs(), memo=run.history.memo, place=place,
-        correction=compactions.correction(run.state, run.call.context()),
+        correction=compactions.correction(run.state.factors, run.call.context()),
     )  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def request(s: Scratch, run: Run) -> Prepared:
     place = run.attachments(s.state)
     messages, tokens = run.history.ahead(run.state.surface, s.state.surface, place)
     call, system, specs, memo = calling.call(run), calling.system(run), calling.specs(run), run.history.memo
-    correction = compactions.correction(s.state, call.context())
+    correction = compactions.correction(s.state.factors, call.context())
     return prepare(call, system, messages, specs, said=tokens, memo=memo, place=place, correction=correction)
 
 

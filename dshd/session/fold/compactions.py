@@ -13,12 +13,9 @@ long as the session is. What events do to all this is in `applied.compactions`. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
-
-if TYPE_CHECKING:
-    from dshd.session.fold.state import State
 
 LEAST: Final = 1_000  # tokens: what a small request is reported as says more of what the wire adds
 BELIEVED: Final = (0.25, 4.0)  # of the estimate; a report beyond that is a server's that doesn't count
@@ -56,6 +53,6 @@ def model_of(context: Mapping[str, Any] | None) -> str:
     return f"{(context or {}).get('route')} {(context or {}).get('model')}"
 
 
-def correction(state: State, context: Mapping[str, Any] | None) -> Correction:
-    """The correction of estimates for the model of that context."""
-    return Correction(state.factors.get(model_of(context), 1.0))
+def correction(factors: Mapping[str, float], context: Mapping[str, Any] | None) -> Correction:
+    """The correction of estimates for the model of that context. ``factors``: of the state."""
+    return Correction(factors.get(model_of(context), 1.0))

@@ -30,7 +30,7 @@ async def show(session: Live) -> Json:
     window = call.window if call is not None else None
     prompt = await system_prompt(services, state, window)
     context = call.context() if call is not None else state.request_context
-    real = compactions.correction(state, context).apply
+    real = compactions.correction(state.factors, context).apply
     history = History()
     history.of(state.surface)
     specs = services.tools.specs()

@@ -53,7 +53,7 @@ def sent(state: State, event: Event) -> None:
     tokens = event.data.get("tokens")
     state.asked = None if event.data.get("compaction") is not None else tokens
     if state.asked is not None:
-        state.context = correction(state, state.request_context).apply(state.asked)
+        state.context = correction(state.factors, state.request_context).apply(state.asked)
 
 
 def answered(state: State, event: Event) -> None:
@@ -63,7 +63,7 @@ def answered(state: State, event: Event) -> None:
     reported = int(usage.get("input", 0) + usage.get("cached", 0))
     if asked is None or event.data.get("interrupted") or not reported:
         return
-    learned = correction(state, state.request_context).learn(asked, reported)
+    learned = correction(state.factors, state.request_context).learn(asked, reported)
     state.factors = {**state.factors, model_of(state.request_context): learned.factor}
     state.context = learned.apply(asked) + int(usage.get("output", 0))
 
