@@ -12,7 +12,7 @@ In reading order:
 - `attaching`: a terminal on a session; `piping`: lines for programs;
 - `offline`: views from the files; `pages`: the files that come along; `installing`: put where they are looked
   for; `completing`: what Tab gives;
-- `output`, `sentences`, `fates`, `ends`, `chat`, `times`: what is shown; `exits`: what the shell sees.
+- `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `times`: what is shown; `exits`: what the shell sees.
 
 Start-up time is part of the product: nothing here imports attrs, httpx, trio or orjson, and a
 command's module is imported only when that command is called.

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dshctl.sentences import count, kept, name_of, ordinal, plain, when
 from dshctl.times import age, clock
+from dshd.reasons import waited_for
 
 Json = dict[str, Any]
 
@@ -85,7 +86,7 @@ _WOULD: Final = {
 
 def _after(got: Json) -> str:
     doing = plain(got.get("waits_for") or "")
-    if doing.startswith("waiting ("):
+    if waited_for(doing):
         return f"; it is {doing}"
     return f", after {doing}" if doing else ""
 
@@ -101,13 +102,13 @@ def _instead(got: Json) -> str:
     doing = plain(got.get("waits_for") or "")
     if doing.startswith("bash") and " and " not in doing:
         return f"; {doing} goes on in the background"
-    return f"; {doing} is cut short" if doing and not doing.startswith("waiting (") else ""
+    return f"; {doing} is cut short" if doing and not waited_for(doing) else ""
 
 
 def _starts(got: Json) -> str:
-    released, full = got.get("released") or 0, str(got.get("waits_for") or "")
-    if full.startswith("waiting ("):
-        return f"is next in its session; {full[len('waiting (') : -1]}."
+    released, full = got.get("released") or 0, waited_for(got.get("waits_for"))
+    if full:
+        return f"is next in its session; {full}."
     if released:
         return f"starts now; then the {count(released, 'message')} that had been parked."
     turn = got.get("turn")

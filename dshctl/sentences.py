@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dshctl.times import age, clock, moment, since
-from dshd import budgets
+from dshd import budgets, reasons
 from dshd.plural import count as count
 
 Json = dict[str, Any]
@@ -24,6 +24,14 @@ def name_of(thing: Json) -> str:
     return str(thing.get("name") or thing.get("session") or thing.get("id") or "?")
 
 
+def size(bytes: float) -> str:
+    """``412 bytes``, ``88 MB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes >= scale:
+            return f"{bytes / scale:.3g} {unit}"
+    return count(int(bytes), "byte")
+
+
 # Messages.
 
 
@@ -35,8 +43,6 @@ def when(at: int, now: int) -> str:
 
 def why(facts: Json, now: int) -> str:
     """What a message waits for, with times as they are here."""
-    from dshd import reasons
-
     if facts.get("reason") not in reasons.REASONS:  # a newer daemon's
         return str(facts.get("sentence"))
     return reasons.sentence(facts, reasons.Clock(now, lambda at: when(at, now), age))
@@ -205,7 +211,7 @@ def _killed(got: Json) -> str:
         words = ("process", "is") if one else ("processes", "are")
         return f", but {words[0]} {who} of it could not be ended and {words[1]} alive"
     did = plain(got.get("doing") or "")
-    if did.startswith("waiting ("):
+    if reasons.waited_for(did):
         return f" (it was {did})"
     return f" ({did} was killed)" if did else ""
 
@@ -283,6 +289,17 @@ def which_model(header: Json) -> str:
         return why
     no_ai = " It is not an AI." if header.get("adapter") == "rehearsal" else ""
     return f"model {header.get('model')}{f' ({why})' if why else ''}.{no_ai}"
+
+
+def state(session: Json) -> str:
+    """``running``, ``asks a3``."""
+    state = str(session.get("state") or "?")
+    if state != "asks":
+        return state
+    approval = next(
+        (need.get("id") for need in session.get("needs") or () if need.get("kind") == "approval"), None
+    )
+    return f"asks {approval}" if approval else state
 
 
 # Sources.

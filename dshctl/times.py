@@ -8,32 +8,14 @@ from __future__ import annotations
 
 import time
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+from dshd.plural import age as age
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def now_ms() -> int:
     """Unix time in ms."""
     return int(time.time() * 1000)
-
-
-def age(ms: float) -> str:
-    """A duration, at most two units: ``0 s``, ``38 s``, ``41 min``, ``5 h 48 min``, ``3 d 4 h``.
-
-    Minutes are never shown with seconds: nobody acts on them.
-    """
-    seconds = max(0, int(ms // 1000))
-    for at, (size, unit) in enumerate(_UNITS):
-        if seconds >= size:
-            return f"{seconds // size} {unit}{_rest(seconds % size, at)}"
-    return "0 s"
-
-
-def _rest(seconds: int, at: int) -> str:
-    if at >= 2:
-        return ""
-    size, unit = _UNITS[at + 1]
-    return f" {seconds // size} {unit}" if seconds >= size else ""
 
 
 def clock(at: int, now: int) -> str:

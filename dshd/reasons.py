@@ -13,7 +13,25 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from dshd.plural import age
+
 Facts = Mapping[str, Any]
+
+# What a session does that waits, in a line. Who has only the line takes it apart again here.
+_WAITING: Final = "waiting ("
+
+
+def waiting(what: str) -> str:
+    """What is shown as being done: ``waiting (rate limit)``."""
+    return f"{_WAITING}{what})"
+
+
+def waited_for(doing: str | None) -> str | None:
+    """``rate limit``, of ``waiting (rate limit)``, whatever stands behind it; None of what doesn't wait."""
+    if not (doing or "").startswith(_WAITING):
+        return None
+    return str(doing)[len(_WAITING) :].partition(")")[0]
+
 
 # What a provider is waited for, by the failure's code.
 PROVIDER: Final = {
@@ -38,7 +56,7 @@ JOB_STOPPED: Final = {
 
 def job_end(end: Mapping[str, Any]) -> str:
     """How a job has ended: ``exit 2, 4 min``. Of `job/ended`'s fields."""
-    how, after = end.get("how"), f", {_lasts(end['ms'])}" if end.get("ms") is not None else ""
+    how, after = end.get("how"), f", {age(end['ms'])}" if end.get("ms") is not None else ""
     if how == "lost" and end.get("cause") == "killed":
         return "its supervisor was killed, and nobody saw how it ended"
     if how == "lost":
@@ -64,14 +82,7 @@ class Clock(NamedTuple):
 
 def utc(now: int) -> Clock:
     """Times that mean the same everywhere."""
-    return Clock(now, lambda at: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at / 1000)), _lasts)
-
-
-def _lasts(ms: int) -> str:
-    seconds = max(0, ms // 1000)
-    if seconds < 60:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds // 60 % 60} min"
+    return Clock(now, lambda at: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at / 1000)), age)
 
 
 def sentence(facts: Facts, clock: Clock) -> str:
@@ -211,8 +222,7 @@ def _inside(facts: Facts, clock: Clock) -> str:
 
 def _others(facts: Facts) -> str:
     """``8 sessions run already``, out of what status shows."""
-    said = str(facts.get("doing") or "")
-    return said[said.find("(") + 1 : -1] if said.endswith(")") else "As many sessions run as may"
+    return waited_for(facts.get("doing")) or "As many sessions run as may"
 
 
 def _next(facts: Facts) -> str:

@@ -240,10 +240,10 @@ class Attached:
         self._tell([f"dshctl: {many} not acknowledged yet. Again within 3 s leaves all the same."])
 
     def _queue(self, _: str) -> None:
-        from dshctl.commands import queue
+        from dshctl import queues
 
         def told(got: Json) -> list[str]:
-            return list(queue.lines(self._cli, got, queue.queued(got), times.now_ms()))
+            return list(queues.lines(self._cli.out, got, queues.queued(got), times.now_ms()))
 
         self._talk.request(wire.QueueLsParams(session=self._talk.id), told)
 

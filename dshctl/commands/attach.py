@@ -9,7 +9,7 @@ import click
 
 from dshctl import options, sending, sentences, settling, text, times
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
-from dshctl.commands.queue import heading
+from dshctl.queues import heading
 from dshd import wire
 from dshd.errors import Conflict, NotFound
 

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
-from dshctl.commands.show import size_text
-from dshctl.sentences import name_of
+from dshctl.sentences import name_of, size
 from dshd import wire
 
 Json = dict[str, Any]
@@ -46,7 +45,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, file: str | None) 
         write_file(file, first, pieces)
     done = pieces.answer
     cli.out.item({"type": "exported", **done, "file": file and os.path.abspath(file)})
-    cli.out.tell(f"{name_of(done)}: exported, {size_text(done['bytes'])}.")
+    cli.out.tell(f"{name_of(done)}: exported, {size(done['bytes'])}.")
 
 
 class Pieces:

@@ -8,8 +8,7 @@ import click
 
 from dshctl import exits
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
-from dshctl.commands.show import size_text
-from dshctl.sentences import count
+from dshctl.sentences import count, size
 from dshd import wire
 from dshd.errors import Unreachable
 
@@ -68,7 +67,7 @@ def code(report: Json) -> int:
 def sentence(report: Json) -> str:
     name = report.get("name") or report.get("session") or report.get("id")
     if report["ok"]:
-        good = f"{name}: good, {count(report['events'], 'event')}, {size_text(report['bytes'])}"
+        good = f"{name}: good, {count(report['events'], 'event')}, {size(report['bytes'])}"
         return f"{good}{_requests(report.get('requests'))}."
     hint = f"   {report['hint']}" if report.get("hint") else ""
     return f"{name}: {report['problem']}{hint}"

@@ -64,23 +64,12 @@ def row(session: Json, current: str | None, now: int) -> tuple[str, ...]:
     mark = "*" if current is not None and session.get("id") == current else " "
     return (
         f"{mark} {sentences.name_of(session)}",
-        state_of(session),
+        sentences.state(session),
         str(sum(pending.values())),
         ago(session.get("active_at"), now),
         text.short(str(session.get("dir") or "?")),
         one_line(str(session.get("title") or "")),
     )
-
-
-def state_of(session: Json) -> str:
-    """``running``, ``asks a3``."""
-    state = str(session.get("state") or "?")
-    if state != "asks":
-        return state
-    approval = next(
-        (need.get("id") for need in session.get("needs") or () if need.get("kind") == "approval"), None
-    )
-    return f"asks {approval}" if approval else state
 
 
 def _rest(listing: Json, sessions: list[Json]) -> str:

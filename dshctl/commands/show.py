@@ -8,7 +8,6 @@ from typing import Any
 from dshctl import sentences, text
 from dshctl.base import SESSION, Cli, command, one_session, session_argument
 from dshctl.chat import cost_parts, tokens_text
-from dshctl.commands.ls import state_of
 from dshctl.output import one_line
 from dshctl.times import coming, moment, now_ms
 from dshd import budgets, wire
@@ -60,7 +59,7 @@ def state(session: Json, now: int) -> str:
 
 def _state_word(session: Json, now: int) -> str:
     """``parked since 03:12 (...)``; of one with nothing that waits only why it was: ``idle (abort)``."""
-    word, park = state_of(session), session.get("parked")
+    word, park = sentences.state(session), session.get("parked")
     if not park or word == "closed":
         return word
     if word == "parked":
@@ -104,9 +103,9 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     if session.get("created_at"):
         yield "created", moment(session["created_at"], now)
     if session.get("log"):
-        yield "log", f"{text.short(str(session['log']))}, {size_text(session.get('bytes') or 0)}"
+        yield "log", f"{text.short(str(session['log']))}, {sentences.size(session.get('bytes') or 0)}"
     elif session.get("bytes"):
-        yield "log", size_text(session["bytes"])
+        yield "log", sentences.size(session["bytes"])
 
 
 def _scheduled(row: Json, now: int) -> str:
@@ -119,11 +118,3 @@ def thing_allowed(one: Json) -> str:
     from dshctl import approvals
 
     return f"{approvals.allowed(one)}   dshctl approvals --forget {one['id']}"
-
-
-def size_text(size: float) -> str:
-    """``412 bytes``, ``88 MB``."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return sentences.count(int(size), "byte")

@@ -10,10 +10,9 @@ import click
 
 from dshctl import exits, sentences
 from dshctl.base import Cli, command
-from dshctl.commands.show import size_text
 from dshctl.output import cut, one_line, pad, width
 from dshctl.times import age, clock, coming, now_ms, since, until
-from dshd import __version__, budgets, wire
+from dshd import __version__, budgets, reasons, wire
 from dshd.errors import Unreachable
 
 Json = dict[str, Any]
@@ -260,7 +259,7 @@ def _waiting(session: Json, now: int) -> tuple[str, str, str]:
 def _what_waits(session: Json, now: int) -> str:
     """``rate limit, tries again 05:00``; ``8 sessions run already``."""
     said = str(session.get("doing") or "waits")
-    what = said.removeprefix("waiting (").partition(")")[0]
+    what = reasons.waited_for(said) or said
     until = session.get("until_at")
     return f"{what}, tries again {sentences.when(until, now)}" if until else what
 
@@ -277,7 +276,7 @@ def _tail(status: Json, sessions: list[Json], now: int) -> list[str]:
     idle, closed = len(_in_state(sessions, "idle")), status.get("closed")
     closed = len(_in_state(sessions, "closed")) if closed is None else closed
     parts = [f"{idle} idle"] if idle else []
-    size = f" ({size_text(status['closed_bytes'])})" if status.get("closed_bytes") else ""
+    size = f" ({sentences.size(status['closed_bytes'])})" if status.get("closed_bytes") else ""
     parts += [f"{closed} closed{size}"] if closed else []
     words = [", ".join(parts) + "."] if parts else []
     words += _coming(status, now)

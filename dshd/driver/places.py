@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 import attrs
 import trio
 
+from dshd import reasons
+from dshd.plural import count
 from dshd.session.fold.state import State
 
 
@@ -118,7 +120,7 @@ class Seat:
     def words(self) -> str:
         """What it waits for."""
         most = self._places.most
-        return f"waiting ({most} session{'s run' if most != 1 else ' runs'} already)"
+        return reasons.waiting(f"{count(most, 'session runs', 'sessions run')} already")
 
     async def take(self, route: str, since: int) -> None:
         """Have a place of this route. Cancellation: while it stands in line."""

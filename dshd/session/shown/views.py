@@ -47,7 +47,7 @@ class Activity:
 
 def waiting_for(code: str | None) -> str:
     """What a turn does whose last attempt failed with this code, in a line."""
-    return f"waiting ({reasons.provider(code)})"
+    return reasons.waiting(reasons.provider(code))
 
 
 def waits_for(asked: Approval) -> Activity:
@@ -65,7 +65,7 @@ def of_wait(wait: Wait, asks: Sequence[Approval] = ()) -> Activity:
 
 
 IDLE: Final = Activity()
-WAITS_FOR_ROOM: Final = Activity("running", "waiting (disk full)", None, "disk full")
+WAITS_FOR_ROOM: Final = Activity("running", reasons.waiting("disk full"), None, "disk full")
 
 
 def receipt(
