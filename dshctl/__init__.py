@@ -2,8 +2,8 @@
 
 In reading order:
 
-- `cli`: argv to a command; `words`: what is typed for something else; `base`: what every command of `commands`
-  shares;
+- `cli`: argv to a command; `words`: what is typed for something else; `base`: what every command of
+  `commands` shares;
 - `autostart`, `client`, `connection`: who answers, what is asked of them, and lines on a socket; each imports
   only those behind it;
 - `text`, `keys`: what is said; `occasion`, `zone`: when; `options`: what may be typed with it; `settling`:
@@ -12,7 +12,8 @@ In reading order:
 - `attaching`: a terminal on a session; `piping`: lines for programs;
 - `offline`: views from the files; `pages`: the files that come along; `installing`: put where they are looked
   for; `completing`: what Tab gives;
-- `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `times`: what is shown; `exits`: what the shell sees.
+- `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `times`: what is shown; `exits`: what the
+  shell sees.
 
 Start-up time is part of the product: nothing here imports attrs, httpx, trio or orjson, and a
 command's module is imported only when that command is called.
