@@ -24,9 +24,10 @@ import attrs
 import trio
 
 from dshd.budgets import NAMED
-from dshd.driver import hurry, opening, places, step, turn
+from dshd.driver import opening, places, step, turn
+from dshd.driver.asking import hurry
+from dshd.driver.compacting.maintenance import maintain
 from dshd.driver.history import History
-from dshd.driver.maintenance import maintain
 from dshd.driver.phases import Phase, Work
 from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services

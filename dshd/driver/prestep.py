@@ -19,12 +19,14 @@ from typing import Any
 
 import attrs
 
-from dshd.driver import calling, compacting, gates
-from dshd.driver.prompting import system_prompt
-from dshd.driver.request import Prepared, emit_request, prepare
-from dshd.driver.room import when_room
+from dshd.driver.compacting import compacting
+from dshd.driver.plugged import gates
+from dshd.driver.plugged.waterfall import Verdict, run_chain
+from dshd.driver.requests import calling
+from dshd.driver.requests.prompting import system_prompt
+from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
-from dshd.driver.waterfall import Verdict, run_chain
+from dshd.driver.waiting.room import when_room
 from dshd.plugins import PreStep
 from dshd.prompt import context as runtime
 from dshd.session.deciding.jobbing import brief

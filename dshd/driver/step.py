@@ -22,10 +22,12 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import approvals, cutting, gates, hurry
+from dshd.driver.asking import cutting, hurry
 from dshd.driver.opening import claim, waiting
-from dshd.driver.request import Prepared
+from dshd.driver.plugged import gates
+from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
+from dshd.driver.waiting import approvals
 from dshd.model.blocks import Assembled
 from dshd.model.errors import ModelError
 from dshd.session.deciding import approving

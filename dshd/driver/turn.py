@@ -14,8 +14,10 @@ from typing import Final
 
 import attrs
 
-from dshd.driver import gates, overflow, prestep, step, waterfall
-from dshd.driver.request import Prepared
+from dshd.driver import prestep, step
+from dshd.driver.asking import overflow
+from dshd.driver.plugged import gates, waterfall
+from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.model.errors import ModelError

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from dshd.driver.calling import MOST_REPAIRS
+from dshd.driver.requests.calling import MOST_REPAIRS
 from dshd.model.chunks import Finish, TextDelta
 from dshd.model.errors import ModelError
 from dshd.plugins import Request, RequestFailed, Streaming

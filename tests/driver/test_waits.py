@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from dshd import wire
-from dshd.driver import waits
+from dshd.driver.waiting import waits
 from dshd.log.memory import MemoryDisk
 from dshd.model.errors import ModelError
 from dshd.session.fold.turns import Wait

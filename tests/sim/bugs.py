@@ -16,7 +16,7 @@ from unittest import mock
 import attrs
 import trio
 
-from dshd.driver import asking
+from dshd.driver.asking import asking
 from dshd.driver.driver import Driver
 from dshd.errors import DshError
 from dshd.log.disk import LogFile

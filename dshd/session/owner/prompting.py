@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from dshd.driver.history import History
-from dshd.driver.prompting import system_prompt
+from dshd.driver.requests.prompting import system_prompt
 from dshd.model.adapter import PreparedCall
 from dshd.model.errors import ModelError
 from dshd.prompt.compaction import THRESHOLD

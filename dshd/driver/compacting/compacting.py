@@ -25,9 +25,10 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import opening, room
-from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver import opening
+from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
+from dshd.driver.waiting import room
 from dshd.driver.wishes import Outcome
 from dshd.model import retry
 from dshd.model.blocks import Assembled, Assembler

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from dshd.driver import compacting
-from dshd.driver.prompting import system_prompt
+from dshd.driver.compacting import compacting
+from dshd.driver.requests.prompting import system_prompt
 from dshd.driver.run import Run
 from dshd.driver.wishes import Outcome, Wish
 from dshd.errors import DshError, one_line

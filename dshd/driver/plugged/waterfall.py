@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import attrs
 
-from dshd.driver import gates
+from dshd.driver.plugged import gates
 from dshd.errors import Invalid, one_line
 from dshd.log.codec import lossless
 from dshd.model.errors import ModelError

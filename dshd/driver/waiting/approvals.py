@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import trio
 
-from dshd.driver import waits
 from dshd.driver.run import Run
+from dshd.driver.waiting import waits
 from dshd.errors import DshError, NoSpace
 from dshd.model.errors import ModelError
 from dshd.session.deciding import approving

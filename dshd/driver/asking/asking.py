@@ -16,10 +16,12 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.driver import calling, prestep, waits
-from dshd.driver.chunks import ChunkLog
-from dshd.driver.request import Prepared, emit_request, prepare
+from dshd.driver import prestep
+from dshd.driver.asking.chunks import ChunkLog
+from dshd.driver.requests import calling
+from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
+from dshd.driver.waiting import waits
 from dshd.model import retry
 from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk

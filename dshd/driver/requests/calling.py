@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import attrs
 
-from dshd.driver import gates
-from dshd.driver.request import Prepared, prepare
+from dshd.driver.plugged import gates
+from dshd.driver.requests.request import Prepared, prepare
 from dshd.driver.run import Run
 from dshd.errors import DshError, one_line
 from dshd.model.adapter import Emit, PreparedCall

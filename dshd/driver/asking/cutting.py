@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dshd.driver import hurry
 from dshd.driver.run import Run
+from dshd.driver.waiting import waits
 from dshd.errors import DshError
 from dshd.session.deciding import approving
 from dshd.tools.jobs import Spec
@@ -34,7 +34,7 @@ async def cut_short(run: Run, calls: Sequence[Call]) -> None:
             run.finished[call.id] = await _as_job(run, leaving.spec)
     if run.state.asks:
         await run.owner.record(lambda s: approving.withdraw(s, WHY, None))
-    await hurry.take_place(run)
+    await waits.take_place(run)
 
 
 async def _as_job(run: Run, spec: Spec) -> ToolOutput:

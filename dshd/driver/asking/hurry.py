@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import trio
 
-from dshd.driver import asking
-from dshd.driver.places import since
-from dshd.driver.request import Prepared
-from dshd.driver.run import Run, route_of
+from dshd.driver.asking import asking
+from dshd.driver.requests.request import Prepared
+from dshd.driver.run import Run
+from dshd.driver.waiting import waits
 from dshd.model.blocks import Assembled
 from dshd.session.deciding.closing import Ending, keep_partial
 from dshd.session.fold.state import State
@@ -53,12 +53,5 @@ async def ask(run: Run, prepared: Prepared | None) -> Assembled | None:
     partial = Ending(reason="interrupted", partial=run.partial(), model=model)
     await run.owner.record(lambda s: keep_partial(s, partial))
     run.give_up()
-    await take_place(run)
+    await waits.take_place(run)
     return None
-
-
-async def take_place(run: Run) -> None:
-    """Have a place again: what waited had given its own up."""
-    if not run.seat.taken:
-        run.says(run.seat.words, waits="place")
-        await run.seat.take(route_of(run.state), since(run.state))

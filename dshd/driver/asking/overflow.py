@@ -3,9 +3,12 @@ the request made once more in the same step."""
 
 from __future__ import annotations
 
-from dshd.driver import compacting, hurry, prestep, room
-from dshd.driver.request import Prepared
+from dshd.driver import prestep
+from dshd.driver.asking import hurry
+from dshd.driver.compacting import compacting
+from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
+from dshd.driver.waiting import room
 from dshd.driver.wishes import Outcome
 from dshd.model.blocks import Assembled
 from dshd.model.errors import ModelError
