@@ -67,6 +67,7 @@ class Driver:
         self._seat = Seat(services.places)
         self._line = trio.CancelScope()  # while it stands in line, with no turn open
         self._wishes = Wishes()
+        self._broke_off = False  # for maintenance, with something left to do
 
     # --- from outside, all synchronous
 
@@ -79,9 +80,14 @@ class Driver:
         elif self._wishes.waiting is not None and not self._left_open and self._may_open(True):
             self.phase.on("maintain")
             self._start(self._maintain)
-        elif self._left_open or self._may_open(self._owner.state.runnable):
+        elif self._left_open or self._may_open(self._is_wanted()):
             self.phase.on("wake")
             self._start(self._drive)
+
+    def _is_wanted(self) -> bool:
+        """Whether an idle driver is to start; one that broke off for maintenance goes on as if it had run."""
+        broke_off, self._broke_off = self._broke_off, False
+        return self._owner.state.goes_on if broke_off else self._owner.state.runnable
 
     def ask_compaction(self, by: Mapping[str, Any]) -> Wish:
         """Have the conversation compacted, as soon as there is a place for it: now if nothing runs."""
@@ -193,6 +199,7 @@ class Driver:
             self._start(self._again)
         finally:
             self.work = None  # a stop at once leaves it; nobody is to cancel it any more
+            self._broke_off = self._wishes.waiting is not None and self._owner.state.goes_on
             self.phase.on("done")
         self._owner.rested()
         if self._wishes.waiting is not None:

@@ -14,6 +14,7 @@ and the world were at that instant, had the daemon died there. So one beginning 
 - `world`: one life of the daemon, from its start to its death; `actors`: the model, the tools, a plugin.
 - `play`: a plan's actions, one life after the other, until all is at rest; `clients`: what is asked.
 - `oracle`: what a log may say, told a second time and independently of the fold.
+- `surface`: its half for what the model sees, and for compactions;
 - `check`: what must hold at each death, at each opening and at the end.
 - `coverage`: what was reached, and what never.
 - `shrink`: the smallest plan that still fails.

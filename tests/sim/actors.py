@@ -47,6 +47,10 @@ class Model:
     def __init__(self, life: Life) -> None:
         self._life = life
 
+    @property
+    def window(self) -> int:
+        return self._life.plan.window(self._life.number) or 100_000
+
     def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
         return encode(request)
 
@@ -54,7 +58,7 @@ class Model:
         life = self._life
         life.note_asked(body)
         await trio.lowlevel.checkpoint()
-        await self._play(life.next_answer(), emit)
+        await self._play(life.next_summary() if ASKS_A_SUMMARY in body else life.next_answer(), emit)
 
     async def _play(self, answer: Any, emit: Any) -> None:
         kind = answer[0]
@@ -71,8 +75,11 @@ class Model:
         elif kind == "raise":
             raise Simulated("simulated")
         else:
-            for chunk in say(answer) if kind == "say" else call(answer):
+            for chunk in say(answer) if kind == "say" else call(answer if answer[1:] else CALL):
                 await emit(chunk)
+
+
+ASKS_A_SUMMARY = b'"text":"Sum up."'
 
 
 def encode(request: ModelRequest) -> bytes:
@@ -80,15 +87,19 @@ def encode(request: ModelRequest) -> bytes:
 
 
 def say(answer: Any) -> list[Chunk]:
-    half = len(answer[1]) // 2
+    text = answer[1] if isinstance(answer[1], str) else "s" * answer[1]
+    half = len(text) // 2
     return [
         BlockStart(0, "text"),
-        TextDelta(0, answer[1][:half]),
-        TextDelta(0, answer[1][half:]),
+        TextDelta(0, text[:half]),
+        TextDelta(0, text[half:]),
         BlockEnd(0),
         Usage({"input": 10, "output": 2}),
         Finish(answer[2]),
     ]
+
+
+CALL = ("call", (("work", 0, "instead"),), False)
 
 
 def call(answer: Any) -> list[Chunk]:
@@ -106,8 +117,8 @@ class Models:
         self._adapter = Model(life)
 
     def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
-        policy = RetryPolicy(quick=2, first=0.1)
-        call = PreparedCall(route=route, adapter=self._adapter, model="m", retry=policy, window=100_000)
+        policy, window = RetryPolicy(quick=2, first=0.1), self._adapter.window
+        call = PreparedCall(route=route, adapter=self._adapter, model="m", retry=policy, window=window)
         return call if patience is None else attrs.evolve(call, patience=patience)
 
     async def choose(self, explicit: str | None, *, client_is_terminal: bool) -> Choice:
@@ -155,6 +166,12 @@ OUTPUTS: dict[str, Callable[[dict[str, Any]], ToolOutput]] = {
 TOOLS = tuple(Tool(name, name == "look") for name in ("work", "look", "fail", "tell", "todo", "nothing"))
 
 
+def at_length(output: ToolOutput, call: Call) -> ToolOutput:
+    """What fills a small window."""
+    more = f" {call.id}" * (150 if call.name == "look" else 30)
+    return attrs.evolve(output, content=[{**b, "text": b["text"] + more} for b in output.content])
+
+
 def grant_of(call: Call) -> Grant:
     """For all calls of this tool."""
     return Grant(tool=call.name, arguments="any")
@@ -183,7 +200,8 @@ class SimTools(Tools):
             self.life.find(f"{here} runs, and nobody has allowed it")
         self.life.note_began(here)
         try:
-            return await tool.run(json.loads(call.arguments), ctx)
+            output = await tool.run(json.loads(call.arguments), ctx)
+            return output if self.life.plan.windows is None else at_length(output, call)
         except Simulated as error:
             return failure(f"{call.name}: {error}", "TOOL_FAILED")
         finally:

@@ -12,6 +12,7 @@ from dshd.driver.history import History
 from dshd.log.codec import BadLine, Event
 from dshd.log.memory.nodes import File
 from dshd.model.request import ModelRequest, ToolSpec
+from dshd.prompt.compaction import asking
 from dshd.session.fold import folding
 from dshd.session.fold.events import file_name
 from dshd.session.fold.layer import Rows, Table
@@ -20,6 +21,7 @@ from dshd.session.owner.session import Session
 from tests.sim.actors import encode, sha256
 from tests.sim.clockwork import decode
 from tests.sim.oracle import Oracle, Violation
+from tests.sim.surface import on_surface
 from tests.sim.world import Life, log_lines
 
 Promise = tuple[Any, ...]
@@ -219,6 +221,7 @@ KEPT: dict[str, Any] = {
     "over": lambda o, turn, reason: turn in o.ended and o.ended[turn]["reason"] == reason,
     "ended": _ended,
     "changed": lambda o, value: value in o.changes,
+    "compacted": lambda o, number, hidden: o.surface.hidden.get(number) == hidden,
     "answered": lambda o, id, answer: o.answers.get(id) == answer,
     "retried": lambda o, turn: turn <= o.last or o.again is not None or turn in o.given_up,
 }
@@ -244,7 +247,10 @@ def same_history(life: Life, parent: str, child: str, seq: int) -> None:
 
 
 def surface_of(events: Iterable[Event]) -> list[tuple[str, Any, Any]]:
-    return [(e.type, e.data.get("turn"), e.data["content"]) for e in events if e.surface is not None]
+    surface: list[Event] = []
+    for event in events:
+        on_surface(surface, event)
+    return [(e.type, e.data.get("turn"), e.data["content"]) for e in surface]
 
 
 # --- at rest -----------------------------------------------------------------------------------------
@@ -291,6 +297,8 @@ def _same_as_oracle(life: Life, state: State, held: dict[str, Any], oracle: Orac
         "closed": state.closed,
         "resume": state.resume,
         "retry": state.retry,
+        "surface": [entry.seq for entry in state.surface],
+        "compaction": state.compaction.number if state.compaction is not None else None,
         "receipts": {id: r.state for id, r in held["receipts"].items()},
         "keys": {k: v.message for k, v in held["keys"].items()},
     }
@@ -302,6 +310,8 @@ def _same_as_oracle(life: Life, state: State, held: dict[str, Any], oracle: Orac
         "closed": oracle.closed,
         "resume": oracle.resume,
         "retry": oracle.retry,
+        "surface": [event.seq for event in oracle.surface.events],
+        "compaction": oracle.surface.open.number if oracle.surface.open is not None else None,
         "receipts": oracle.state,
         "keys": oracle.keys,
     }
@@ -333,6 +343,8 @@ def _same_request(life: Life, state: State, history: History, event: Event) -> N
     tools = tuple(ToolSpec(**tool) for tool in header["tools"])
     place = (state.request_context or {}).get("attachments")
     messages = tuple(history.of(state.surface, place))
+    if event.data.get("compaction") is not None:
+        messages = (*messages[: event.data["messages"]], asking(event.data["instruction"]))
     body = encode(ModelRequest(header["system"], messages, tools, header["settings"]["max_tokens"]))
     if sha256(body) != event.data["sha256"]:
         life.find(f"{state.id}: the request at seq {event.seq} is not a function of the log")

@@ -61,7 +61,8 @@ class Clients:
 
     def text(self, *, long: bool = False) -> str:
         self.past.texts += 1
-        return f"text {self.past.texts}" + " and so on" * (40 if long else 0)
+        some = 20 if self.life.plan.windows is not None else 0
+        return f"text {self.past.texts}" + " and so on" * (40 if long else some)
 
     def pick(self, session: Session, at: int) -> str | None:
         """A message that somebody knows of: one that waits, mostly."""
@@ -232,6 +233,12 @@ class Clients:
         params = wire.ApprovalAnswerParams(id=id, **given)
         await self.life.registry.answer_approval(session, params, ME)
         self.promise("answered", session.id, id, answer)
+
+    async def compact(self, session: Session, args: dict[str, Any]) -> None:
+        answer = await session.compact(ME)
+        self.past.count(f"compact: {answer['outcome']}")
+        if answer["outcome"] == "done":
+            self.promise("compacted", session.id, answer["compaction"], answer["hidden"])
 
     async def retry(self, session: Session, args: dict[str, Any]) -> None:
         id = self.pick(session, args["at"]) if args["named"] else None

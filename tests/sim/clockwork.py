@@ -21,6 +21,7 @@ from trio.testing import MockClock
 from dshd import wire
 from dshd.driver import step
 from dshd.log import codec, repair, survey
+from dshd.prompt import compaction
 from dshd.session.disk import opening
 from dshd.session.fold import attachments
 
@@ -66,6 +67,8 @@ def deterministic(now_ms: int) -> Iterator[MockClock]:
         mock.patch.object(survey, "decode", decode),
         mock.patch.object(wire, "session_id", _next_id),
         mock.patch.multiple(attachments, MOST_INLINE=MOST_INLINE, HEAD=40, TAIL=20),
+        mock.patch.multiple(compaction, LEAST=40, LONG_RESULT=400, HEAD=100, TAIL=40,
+                            INSTRUCTION="Sum up.", PREAMBLE="Summed up."),
         mock.patch.object(opening, "no_cycles", contextlib.nullcontext()),
         mock.patch.object(step, "time", types.SimpleNamespace(monotonic=trio.current_time)),
         mock.patch.object(repair, "time", types.SimpleNamespace(time_ns=lambda: now_ms * 10**6)),

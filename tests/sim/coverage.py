@@ -15,7 +15,7 @@ from tests.sim.plan import KINDS, SURVIVORS, WEATHER
 NOT_PLAYED = frozenset(
     type for type in KNOWN_TYPES
     if type.startswith(
-        ("compaction/", "approval/forgotten", "job/", "subagent/", "schedule/", "hook/", "log/")
+        ("approval/forgotten", "job/", "subagent/", "schedule/", "hook/", "log/")
     )
 )  # fmt: skip
 
@@ -42,6 +42,12 @@ EXPECTED: Mapping[str, frozenset[str]] = {
         for call in calls.split()
     ),
     "failed": frozenset({"fdatasync", "fsync", "write", "create", "rename", "no room", "short write"}),
+    "compact": frozenset({"done", "nothing", "failed", "aborted"}),
+    "compaction": frozenset(
+        f"{cause}, {end}"
+        for cause in ("asked", "threshold", "overflow")
+        for end in ("summed up", "cut short", "failed", "aborted", "interrupted", "interrupted, recovery")
+    ),
     "in a log": KNOWN_TYPES - NOT_PLAYED,
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from tests.sim.clockwork import MOST_INLINE
+from tests.sim.surface import Surface
 
 QUEUES = ("next-turn", "next-step", "held")
 ENDS = {"remove": "removed", "clear": "cleared", "expire": "expired", "supersede": "superseded"}
@@ -96,13 +97,16 @@ class Oracle:
         self.imported = False
         self.asked: set[str] = set()
         self.answers: dict[str, str] = {}
+        self.surface = Surface(self.need)
 
     def follow(self, events: Iterable[Any]) -> Oracle:
         for event in events:
             self.at = event
             self.types.add(event.type)
             handler = HANDLERS.get(event.type)
-            if handler is not None:
+            if self.surface.take(event, self.turn, history=self.history):
+                self.compacted(event, event.data)
+            elif handler is not None:
                 handler(self, event, event.data)
         return self
 
@@ -437,6 +441,16 @@ class Oracle:
         self.need(turn.step_open, "an answer outside a step")
         self.need(not turn.claimed, "an answer, and what was claimed has not entered")
         turn.calls = {b["id"]: False for b in data["content"] if b["type"] == "tool-call"}
+
+    def compacted(self, event: Any, data: Any) -> None:
+        """A compaction's own request, message or result."""
+        if event.type == "request/sent":
+            self.sent.add(data["sha256"])
+            self.need(self.turn is None or self.turn.abort is None, "a request after the abort")
+        elif event.type == "user/message":
+            number = int(data["id"].rpartition(".")[2])
+            self.need(self.history or number == self.next_message, f"{data['id']}: not the next number")
+            self.next_message = max(self.next_message, number + 1)
 
     def request(self, event: Any, data: Any) -> None:
         turn = self.open_turn(data)

@@ -54,7 +54,8 @@ class Branch:
 class Plan:
     """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's;
     ``rot``: where in the log a byte goes bad when all is over. ``branches`` are in order. ``asks``: a person
-    must allow some calls, within so many seconds."""
+    must allow some calls, within so many seconds. ``windows``: of the model, in tokens, one life after the
+    other; None is a large one. ``summaries``: the model's, when a conversation is to be summed up."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -68,6 +69,11 @@ class Plan:
     branches: tuple[Branch, ...] = ()
     early: bool = True
     asks: float | None = None
+    windows: tuple[int, ...] | None = None
+    summaries: tuple[Any, ...] = ()
+
+    def window(self, life: int) -> int | None:
+        return self.windows[life % len(self.windows)] if self.windows is not None else None
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {len(self.actions)} actions"]
@@ -84,6 +90,9 @@ class Plan:
             lines.append("  sessions at rest leave memory, with a checkpoint")
         if self.asks is not None:
             lines.append(f"  a person is asked about some calls, and has {self.asks:g} s")
+        if self.windows is not None:
+            lines.append(f"  the model's window: {', '.join(map(str, self.windows))} tokens, life by life")
+            lines += [f"  the model sums up: {summary}" for summary in self.summaries]
         if self.rot is not None:
             lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
         lines += [f"  {n:3} {branch}" for n, branch in enumerate(self.branches)]
@@ -94,10 +103,14 @@ class Plan:
 
 
 def make(seed: int) -> Plan:
-    """Every third asks a person; that is thrown apart, so that it changes nothing of the others."""
-    plan, r = _make(seed), Random(f"{seed}/asks")
-    if seed % 3 != 1:
-        return plan
+    """Every third asks a person, and every third has a small window; each of that is thrown apart, so that it
+    changes nothing of the others."""
+    plan = _make(seed)
+    return MORE[seed % 3](plan, Random(f"{seed}/{seed % 3}"))
+
+
+def _asking(plan: Plan, r: Random) -> Plan:
+    r = Random(f"{plan.seed}/asks")
     actions, branches = list(plan.actions), list(plan.branches)
     for _ in range(r.randrange(len(actions) + 2)):
         actions.insert(r.randint(1, len(actions)), _answers(r))
@@ -106,6 +119,62 @@ def make(seed: int) -> Plan:
             branches[n] = attrs.evolve(branch, actions=(*branch.actions, _answers(r)))
     asks = r.choice((8.0, 3000.0))
     return attrs.evolve(plan, actions=tuple(actions), branches=tuple(branches), asks=asks)
+
+
+def _narrow(plan: Plan, r: Random) -> Plan:
+    """Conversations grow too large, or somebody thinks so."""
+    actions, branches, answers = list(plan.actions), list(plan.branches), list(plan.answers)
+    for _ in range(r.randrange(3) + len(actions) // 4):
+        actions.insert(r.randint(1, len(actions)), _compacts(r))
+    for _ in range(r.randrange(4)):
+        actions.insert(r.randint(1, len(actions)), Action("send", _pause(r), _send(r)))
+    for n, branch in enumerate(branches):
+        if r.random() < 0.2:
+            branches[n] = attrs.evolve(branch, actions=(*branch.actions, _compacts(r)))
+    for n in range(len(answers)):
+        if r.random() < 0.15:
+            answers.insert(n, ("error", FULL, r.random() < 0.5, None))
+    windows = [r.choice(WINDOWS)] * 3 + ([r.choice(WINDOWS)] if r.random() < 0.3 else [])
+    return attrs.evolve(
+        plan, actions=tuple(actions), branches=tuple(branches), answers=tuple(answers),
+        windows=tuple(windows), summaries=tuple(_summary(r) for _ in range(r.randint(0, 6))),
+    )  # fmt: skip
+
+
+FULL = "CONTEXT_WINDOW_EXCEEDED"
+WINDOWS = (350, 450, 600, 1000)
+CLOSE = ("compaction/start", "compaction/end")
+
+
+def _compacts(r: Random) -> Action:
+    """Somebody asks for it, or does something else while it goes on."""
+    kind = r.choice(("compact",) * 5 + ("send", "abort", "interrupt", "close", "kill", "cut", "stop"))
+    if kind == "compact":
+        return Action(kind, _pause(r), {"gives_up": r.choice((None, None, None, 0.3))})
+    pause = (r.choice(CLOSE), r.choice((0, 0, 1, 2, 3, 5)))
+    if kind in DEATHS:
+        return attrs.evolve(_death(r), pause=pause)
+    return Action(kind, pause, MAKERS[kind](r))
+
+
+def _summary(r: Random) -> Any:
+    """("say", bytes, finish) | ("call",) | what `_answer` gives of errors and of slowness."""
+    kind = r.random()
+    if kind < 0.4:
+        return ("say", r.choice((10, 40, 100)), "stop")
+    if kind < 0.6:
+        return ("say", *r.choice(((0, "stop"), (5000, "stop"), (50, "max-tokens"), (50, "content-filter"))))
+    if kind < 0.65:
+        return ("call",)
+    if kind < 0.8:
+        code = r.choice((FULL, FULL, "SERVER", "RATE_LIMIT", "STREAM_CLOSED", "AUTH", "EMPTY_RESPONSE"))
+        return ("error", code, r.random() < 0.5, r.choice(NAMED))
+    if kind < 0.82:
+        return ("raise",)
+    return ("slow", r.choice((0.01, 0.7, 4.0, 30.0)), _summary(r))
+
+
+MORE = (lambda plan, r: plan, _asking, _narrow)
 
 
 def _answers(r: Random) -> Action:
@@ -323,7 +392,7 @@ MAKERS: dict[str, Any] = {
     "create": _create,
     "rest": lambda r: {},
 }
-KINDS = (*MAKERS, "answer")
+KINDS = (*MAKERS, "answer", "compact")
 _WEIGHT = {"send": 40, "interrupt": 5, "abort": 8, "wake": 5, "move": 6, "remove": 3, "edit": 3, "wait": 4,
            "look": 5, "rest": 2, "reopen": 2, "create": 0.7, "change": 0.5, "wait_idle": 1,
            "undo": 2.5, "retry": 4, "remove_session": 0.4, "rename": 0.5, "wake_all": 0.5,

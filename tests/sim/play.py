@@ -347,6 +347,8 @@ class Player(Clients):
         oracles = {id: check.at_rest(life, await life.registry.get(id)) for id in present}
         good = {id: oracle for id, oracle in oracles.items() if oracle is not None}
         self.past.counts.update(f"in a log: {type}" for oracle in good.values() for type in oracle.types)
+        for oracle in good.values():
+            self.past.counts.update({f"compaction: {end}": n for end, n in oracle.surface.ends.items()})
         check.asked(life, list(oracles.values()))
         check.taken_up(life, good)
         check.one_name_each(life, good.values())

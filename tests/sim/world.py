@@ -74,6 +74,7 @@ class Past:
     spooled: int = 0
     answers: int = 0
     verdicts: int = 0
+    summaries: int = 0
     calls: int = 0
     branches: deque[tuple[int, Branch]] = attrs.field(factory=deque)  # (its number, itself)
     buds: list[Bud] = attrs.field(factory=list)
@@ -95,7 +96,7 @@ class Past:
         return Past(**own, **numbers)
 
 
-_COUNTED = ("texts", "spooled", "answers", "verdicts")
+_COUNTED = ("texts", "spooled", "answers", "verdicts", "summaries")
 _KNOWN = (
     "firm", "began", "asked", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
     "removals", "removed", "runs",
@@ -360,6 +361,11 @@ class Life:
         self.past.verdicts += not self.dead
         n = self.past.verdicts - 1
         return self.plan.verdicts[n] if 0 <= n < len(self.plan.verdicts) else ("pass", 0.0)
+
+    def next_summary(self) -> Any:
+        self.past.summaries += not self.dead
+        n = self.past.summaries - 1
+        return self.plan.summaries[n] if 0 <= n < len(self.plan.summaries) else ("say", 20, "stop")
 
     # --- for clients
 

@@ -183,9 +183,9 @@ def is_summary(entry: Entry) -> bool:
 
 
 def _begin(s: Scratch, job: Job, prunings: Sequence[Pruning], by: Mapping[str, Any] | None) -> Outcome | None:
-    """Open the bracket and cut old results short; None if an abort came first. ``done``: that was enough,
-    and the bracket is closed; else the outcome so far."""
-    if _is_aborted(s, job.run):
+    """Open the bracket and cut old results short; None if an abort or a closing came first. ``done``: that
+    was enough, and the bracket is closed; else the outcome so far."""
+    if s.state.closed or _is_aborted(s, job.run):
         return None
     job.number, job.pruned = s.state.compactions + 1, len(prunings)
     data = {"compaction": job.number, **_where(job.run), "cause": job.cause, "before": job.before,

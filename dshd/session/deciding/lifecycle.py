@@ -120,7 +120,8 @@ def run_is_over(state: State) -> bool:
 def run_is_done(state: State) -> bool:
     """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet. One that
     was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
-    if state.closed or state.turn is not None or not state.settings.get("run"):
+    works = state.turn is not None or state.compaction is not None
+    if state.closed or works or not state.settings.get("run"):
         return False
     over = state.last_turn > 0 and not state.pending and state.again is None and not state.scheduled
     return over and not parking.is_cut_off(state)
