@@ -32,7 +32,7 @@ from dshd.plugins.loader import load_plugins
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner
 from dshd.systemd import Manager, look_what_ends_it
-from dshd.tools.builtin import builtin_tools
+from dshd.tools.builtin import FETCH_OFF, builtin_tools
 from dshd.tools.sandbox import Found
 from dshd.tools.tool import Rule
 from dshd.wire import PROTOCOL
@@ -105,6 +105,7 @@ class Daemon:
         self.stop_asked = trio.Event()
         self.on_reload: Callable[[], None] = lambda: None
         self.models = self._models()
+        self.tools = builtin_tools(frozenset(setup.config.key_variables()))
         self._apply(setup.config)
 
     # ---------------------------------------------------------------- settings
@@ -134,6 +135,7 @@ class Daemon:
         self.environ.update(environ)
         self.plugins.items = plugins
         self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
+        self.tools.turn("fetch", None if config.tools.fetch else FETCH_OFF)
         self.config = config
         self.warnings = [*config.warnings(), *programs.missing(config, environ.get("PATH", ""))]
         for warning in self.warnings:
@@ -219,13 +221,12 @@ class Daemon:
     # ---------------------------------------------------------------- what sessions need
 
     def services(self, spawner: Spawner, store: Store) -> Services:
-        keys = frozenset(self.config.key_variables())
         secret = tuple(map(Path, self.places.secret()))
         home = self._setup.environ.get("HOME")
         hooks = self._hooks(spawner, store)
         return Services(
             models=self.models,
-            tools=builtin_tools(keys),
+            tools=self.tools,
             spawner=spawner,
             plugins=self.plugins,
             now=lambda: time.time_ns() // 1_000_000,

@@ -81,7 +81,6 @@ class Config:
 
 # {setting: values besides the default that are carried out}
 AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
-    ("tools", "fetch"): (),
     ("mcp",): (),
 }
 

@@ -33,6 +33,7 @@ IDENTITY = (
 GUIDANCE = {
     "bash": "for running programs and tests; for files prefer read, edit, glob and grep, which are bounded.",
     "edit": "read a file before you edit it; make small edits rather than writing the whole file again.",
+    "fetch": "for documentation and pages that you have the address of; to download a file use bash.",
     "grep": "search before you read much; calls that only look can be made together, in one answer.",
     "job": "for what bash has started in the background; don't ask again and again, you are told of its end.",
     "todo": "for work of several steps; a person sees the list.",

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from dshd.tools.globs import BadGlob, expand
-from dshd.tools.policy import WRITERS
+from dshd.tools.policy import NETWORKED, WRITERS, has_net
 from dshd.tools.tool import Rule
 
 MODES = {
@@ -64,6 +64,9 @@ def _by_mode(tool: str, mode: str, net: bool, sandbox: str) -> Outlook:
         return Outlook(
             "allow", f"mode {mode}: {how}; {'network' if net or mode == 'full' or free else 'no network'}"
         )
+    if tool in NETWORKED:
+        there = has_net(mode, net)
+        return Outlook("allow" if there else "deny", f"mode {mode}: {'network' if there else 'no network'}")
     return Outlook("allow", f"mode {mode}")
 
 

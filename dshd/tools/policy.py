@@ -1,9 +1,10 @@
 """May this call run? A decision over mode, places and rules, in that order of growing force. Sans-IO.
 
 1. The mode gives the default. ``read-only``: nothing is written. ``workspace``: files are written inside
-   the session's directory. ``full``: anywhere. What commands may do is the sandbox's business.
+   the session's directory. ``full``: anywhere. What commands may do is the sandbox's business. Where they
+   have no network, `fetch` has none.
 2. ``[[rules]]`` change the default; the last that matches wins. An allow can let a file outside of the
-   directory be written, but it never lifts ``read-only``: only a person raises the mode.
+   directory be written, but it never lifts ``read-only``, or gives a network: only a person raises those.
 3. Hidden places are never reached, and protected ones never written in ``workspace``, whatever rules say.
 4. What is left at "ask" is allowed if a person has allowed this very thing (`grants`).
 
@@ -27,8 +28,10 @@ from dshd.tools.grants import Subject as Subject
 from dshd.tools.grants import covered
 from dshd.tools.places import inside, maybe_inside, why_protected
 from dshd.tools.tool import Rule, ToolContext
+from dshd.tools.urls import spellings
 
 WRITERS = frozenset({"write", "edit"})
+NETWORKED = frozenset({"fetch"})
 
 
 @attrs.frozen(slots=True)
@@ -62,10 +65,17 @@ def _decide(subject: Subject, ctx: ToolContext) -> Verdict:
         return Verdict(
             "deny", f"this session is read-only. A person can change that: {ctx.change} mode=workspace"
         )
+    if subject.tool in NETWORKED and not has_net(ctx.mode, ctx.net):
+        return Verdict("deny", f"network is off here. A person can change that: {ctx.change} net=on")
     verdict = _by_rules(subject, ctx.rules, _by_mode(subject, ctx))
     if verdict.action == "deny" or subject.path is None:
         return verdict
     return _by_place(subject.path, subject, ctx) or verdict
+
+
+def has_net(mode: str, net: bool) -> bool:
+    """Whether tools reach the network."""
+    return net or mode == "full"
 
 
 def _by_mode(subject: Subject, ctx: ToolContext) -> Verdict:
@@ -118,8 +128,22 @@ def matches(rule: Rule, subject: Subject) -> bool:
         (rule.tool is None or _any(rule.tool, [subject.tool]))
         and (rule.command is None or _command_matches(rule.command, subject.command, strict))
         and (rule.path is None or _path_matches(rule.path, subject, strict))
-        and (rule.host is None or _any(rule.host, [(subject.host or "").casefold()] if subject.host else []))
+        and (rule.host is None or (subject.host is not None and _host_matches(rule.host, subject.host)))
     )
+
+
+def names_host(subject: Subject, ctx: ToolContext) -> bool:
+    """Whether the rules, or a person whom they ask, let the call have a host that nobody reaches by chance:
+    a rule that names it does, not one about every host."""
+    named = False
+    for rule in ctx.rules:
+        if not matches(rule, subject):
+            continue
+        if rule.action == "deny":
+            named = False
+        elif rule.host is not None and rule.host.strip("*.") != "":
+            named = rule.action == "allow" or covered(subject, ctx.grants)
+    return named
 
 
 def _any(pattern: str, values: Sequence[str]) -> bool:
@@ -128,6 +152,10 @@ def _any(pattern: str, values: Sequence[str]) -> bool:
     except BadGlob:
         choices = [pattern]
     return any(fnmatchcase(value, choice) for value in values for choice in choices)
+
+
+def _host_matches(pattern: str, host: str) -> bool:
+    return _any(pattern.casefold(), spellings(host.casefold()))
 
 
 def _command_matches(pattern: str, command: str | None, strict: bool) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -23,6 +22,7 @@ from dshd.tools.output import bounded
 from dshd.tools.policy import decide
 from dshd.tools.threads import reading
 from dshd.tools.tool import Args, Call, Tool, ToolContext, ToolFailure, ToolOutput, failure
+from dshd.tools.urls import host_of
 
 LONGEST_WHAT = 300  # characters
 SEARCHES = frozenset({"glob", "grep"})  # without a path they mean the session's directory
@@ -47,6 +47,7 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._checkers: dict[str, arguments.Checker] = {}
         self._specs: tuple[ToolSpec, ...] = ()
+        self._off: dict[str, str] = {}
         for tool in tools:
             self.add(tool)
 
@@ -56,18 +57,38 @@ class Registry:
             raise ValueError(f"two tools are named {tool.name!r}")
         self._tools[tool.name] = tool
         self._checkers[tool.name] = arguments.Checker(tool.schema)
-        self._specs = tuple(ToolSpec(t.name, t.description, t.schema) for _, t in sorted(self._tools.items()))
+        self._specify()
+
+    def turn(self, name: str, off: str | None) -> None:
+        """Offer the tool, or don't, and say in a sentence why it is ``off`` to who calls it all the same."""
+        if off == self._off.get(name):
+            return
+        if off is None:
+            del self._off[name]
+        else:
+            self._off[name] = off
+        self._specify()
+
+    def _specify(self) -> None:
+        offered = (self._tools[name] for name in self.names)
+        self._specs = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in offered)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._tools))
+        """Of those that are offered."""
+        return tuple(sorted(self._tools.keys() - self._off.keys()))
+
+    @property
+    def off(self) -> Mapping[str, str]:
+        """{name: why} of those that aren't."""
+        return self._off
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is told of the tools: sorted by name, nothing but name, description, schema.
-        The same object as long as no tool is added."""
+        The same object as long as no tool comes or goes."""
         return self._specs
 
     def read_only(self, call: Call) -> bool:
@@ -87,6 +108,8 @@ class Registry:
 
     def parse(self, name: str, raw: str) -> Args | ToolOutput:
         """Checked arguments, or the error output that takes the result's place."""
+        if name in self._off:
+            return failure(f"{name} is off here: {self._off[name]}", "DENIED")
         if name not in self._tools:
             return failure(self._unknown(name), "UNKNOWN_TOOL")
         try:
@@ -180,7 +203,7 @@ def subject_of(tool: str, args: Args, ctx: ToolContext) -> Subject:
         dir=ctx.dir,
         home=ctx.home,
         command=command if isinstance(command, str) else None,
-        host=urlsplit(url).hostname if isinstance(url, str) else None,
+        host=host_of(url) if isinstance(url, str) else None,
     )
     if not is_about_a_place(tool, args):
         known = subject.command is not None or subject.host is not None

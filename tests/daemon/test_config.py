@@ -188,11 +188,11 @@ def test_a_cost_limit_needs_prices() -> None:
 def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
     assert Config().ahead() == []
     assert user(WHOLE).ahead() == [
-        "tools.fetch", "mcp",
+        "mcp",
     ]  # fmt: skip
     assert user("[model]\npatience = '1h'\n").ahead() == []
-    (warning,) = user("[tools]\nfetch = true\n").warnings()
-    assert warning == "tools.fetch is set, and this version does not carry it out yet"
+    (warning,) = user("[mcp.x]\nurl = 'http://x'\n").warnings()
+    assert warning == "mcp is set, and this version does not carry it out yet"
 
 
 # ---------------------------------------------------------------- two files

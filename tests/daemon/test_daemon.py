@@ -72,8 +72,8 @@ async def test_a_reload_changes_everything_or_nothing(tmp_path: Path) -> None:
 async def test_what_is_set_and_not_carried_out_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    daemon(tmp_path, "[[hooks]]\nevent = 'turn_end'\ncommand = 'x'\n")
-    assert "hooks is set, and this version does not carry it out" in caplog.text
+    daemon(tmp_path, "[mcp.x]\nurl = 'http://x'\n")
+    assert "mcp is set, and this version does not carry it out" in caplog.text
 
 
 async def test_the_lock_is_watched_and_made_again(
@@ -107,6 +107,6 @@ async def test_a_daemon_whose_state_is_somebody_elses_now_ends(
 
 async def test_a_reload_names_what_is_not_carried_out(tmp_path: Path) -> None:
     found = daemon(tmp_path)
-    (tmp_path / "config.toml").write_text("[tools]\nfetch = true\n")
+    (tmp_path / "config.toml").write_text("[mcp.x]\nurl = 'http://x'\n")
     answer = await found.reload()
-    assert answer["warnings"] == ["tools.fetch is set, and this version does not carry it out yet"]
+    assert answer["warnings"] == ["mcp is set, and this version does not carry it out yet"]

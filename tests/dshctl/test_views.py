@@ -681,7 +681,7 @@ def test_config_check_says_what_to_type_when_no_model_is_set_up(dshctl: Dshctl) 
         ("", {"OPENAI_API_KEY": "k"}, "New sessions get openai (there is a key for openai)."),
         ("", {"OPENAI_BASE_URL": "http://x/v1"}, "New sessions get the first model that http://x/v1 offers."),
         ('model = "openai"\n', {}, "New sessions get openai, which needs OPENAI_API_KEY, and there is none."),
-        ("[tools]\nfetch = true\n", {}, "tools.fetch is set, and this version does not carry it out yet."),
+        ("[mcp.x]\nurl = 'http://x'\n", {}, "mcp is set, and this version does not carry it out yet."),
     ],
 )
 def test_config_check_says_what_comes_of_it(
@@ -694,8 +694,8 @@ def test_config_check_says_what_comes_of_it(
 
 
 def test_config_show_and_json_name_what_is_not_carried_out(dshctl: Dshctl) -> None:
-    (dshctl.home / "config.toml").write_text("[tools]\nfetch = true\n")
-    warning = "tools.fetch is set, and this version does not carry it out yet"
+    (dshctl.home / "config.toml").write_text("[mcp.x]\nurl = 'http://x'\n")
+    warning = "mcp is set, and this version does not carry it out yet"
     assert f"# {warning}" in dshctl("config", "show").out.splitlines()
     for word in ("show", "check"):
         assert dshctl("config", word, "--json").last["warnings"] == [warning]

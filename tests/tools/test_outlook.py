@@ -26,6 +26,8 @@ DENY_PUSH = Rule("deny", tool="bash", command="git push*")
         ("read", "workspace", (Rule("deny", tool="re*"),), "deny", "rule 1"),
         ("read", "workspace", (Rule("deny"), Rule("allow", tool="read")), "allow", "rule 2"),
         ("bash", "workspace", (Rule("deny", tool="{read,write}"),), "allow", "mode"),
+        ("fetch", "workspace", (Rule("allow", tool="fetch"),), "deny", "no network"),
+        ("fetch", "full", (), "allow", "mode full: network"),
     ],
 )
 def test_the_mode_decides_and_then_the_last_rule(

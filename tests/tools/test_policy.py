@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
-from dshd.tools.policy import Subject, decide
+from dshd.tools.grants import Grant
+from dshd.tools.policy import Subject, decide, names_host
 from dshd.tools.tool import Rule, ToolContext
 
 DIR = Path("/home/you/src/api")
@@ -167,8 +169,43 @@ def test_an_allow_looks_at_where_a_link_leads_and_a_deny_at_its_name_too() -> No
 
 def test_hosts_match_without_case() -> None:
     subject = Subject(tool="fetch", dir=DIR, host="Docs.Python.org")
-    assert action(subject, "workspace", Rule(D, host="*.python.org")) == D
-    assert action(subject, "workspace", Rule(D, host="python.org")) == A
+    assert action(subject, "full", Rule(D, host="*.Python.org")) == D
+    assert action(subject, "full", Rule(D, host="python.org")) == A
+
+
+def test_a_host_matches_as_people_write_it_and_as_the_network_has_it() -> None:
+    subject = Subject(tool="fetch", dir=DIR, host="xn--bcher-kva.example")
+    for pattern in ("bücher.*", "BÜCHER.example", "xn--*"):
+        assert action(subject, "full", Rule(D, host=pattern)) == D
+
+
+def test_no_rule_gives_a_network_where_there_is_none() -> None:
+    subject = Subject(tool="fetch", dir=DIR, host="docs.example")
+    assert action(subject, "workspace", Rule(A, tool="fetch", host="docs.example")) == D
+    online = attrs.evolve(ctx("read-only"), net=True)
+    assert decide(subject, online).action == A
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ((), False),
+        ((Rule(A),), False),
+        ((Rule(A, host="*"),), False),
+        ((Rule(A, host="*.*"),), False),
+        ((Rule(A, host="router"),), True),
+        ((Rule(A, tool="bash", host="router"),), False),
+        ((Rule(A, host="router"), Rule(A)), True),
+        ((Rule(A, host="router"), Rule(D, tool="fetch")), False),
+        ((Rule(D), Rule(A, host="rout?r")), True),
+        ((Rule(Q, host="router"),), False),
+    ],
+)
+def test_a_host_that_nobody_reaches_by_chance_must_be_named(rules: tuple[Rule, ...], named: bool) -> None:
+    subject = Subject(tool="fetch", dir=DIR, host="router")
+    assert names_host(subject, ctx("full", *rules)) is named
+    answered = attrs.evolve(ctx("full", *rules), grants=(Grant(tool="fetch", host="router"),))
+    assert names_host(subject, answered) is (named or rules == (Rule(Q, host="router"),))
 
 
 def test_asking_is_denied_because_nobody_is_there_and_the_rule_is_named() -> None:

@@ -31,6 +31,19 @@ def test_specs_are_the_same_object_until_a_tool_comes() -> None:
     assert [spec.name for spec in registry.specs()] == ["a", "b"]
 
 
+async def test_a_tool_that_is_off_is_not_offered_and_says_why_when_it_is_called(ctx: ToolContext) -> None:
+    registry = Registry([Made("a"), Made("b")])
+    registry.turn("b", "nobody wants it")
+    assert (registry.names, [spec.name for spec in registry.specs()]) == (("a",), ["a"])
+    output = await registry.execute(call("b"), ctx)
+    assert (output.error, output.text) == ("DENIED", "b is off here: nobody wants it")
+    before = registry.specs()
+    registry.turn("b", "nobody wants it")
+    assert registry.specs() is before
+    registry.turn("b", None)
+    assert registry.names == ("a", "b")
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two tools"):
         Registry([Made("a"), Made("a")])
@@ -38,8 +51,12 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 def test_the_tools_in_the_box_are_those_of_the_contract() -> None:
     registry = builtin_tools()
-    assert registry.names == ("bash", "edit", "glob", "grep", "read", "todo", "write")
-    assert {n for n in registry.names if registry.read_only(Call("c", n, ""))} == {"glob", "grep", "read"}
+    assert registry.names == ("bash", "edit", "glob", "grep", "job", "read", "todo", "write")
+    assert set(registry.off) == {"fetch"}
+    registry.turn("fetch", None)
+    assert {n for n in registry.names if registry.read_only(Call("c", n, ""))} == {
+        "fetch", "glob", "grep", "read",
+    }  # fmt: skip
 
 
 def test_every_schema_is_closed_and_every_property_typed() -> None:

@@ -9,7 +9,7 @@ from dshd.control.calls import Call, Json
 from dshd.log.writer import hop
 from dshd.session.disk.spent import spent
 from dshd.session.shown.usage import Sums, active, local_day
-from dshd.tools.outlook import outlook
+from dshd.tools.outlook import Outlook, outlook
 
 
 def _meant(call: Call) -> bool:
@@ -24,9 +24,11 @@ async def tools(call: Call) -> Json:
     mode = view.get("mode") or config.sessions.mode
     net = bool(view["net"] if view.get("net") is not None else config.sessions.net)
     rows = []
-    for name in registry.names:
+    for name in sorted({*registry.names, *registry.off}):
         tool = registry.get(name)
         found = outlook(name, mode, net, config.tools.sandbox, services.tool_rules)
+        if name in registry.off:
+            found = Outlook("deny", f"off: {registry.off[name]}")
         rows.append(
             {
                 "type": "tool",
