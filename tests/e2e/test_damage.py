@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.harness import Home
 from tests.e2e.model import Model
+from tests.e2e.rpc import Rpc
 
 Spoil = Callable[[Path], None]
 _CRC = len(b',"crc":"xxxxxxxx"}\n')
@@ -119,11 +120,18 @@ def sessions(home: Home, names: Any) -> dict[str, Path]:
     """One for each name, in which something was said; ``{name: its log}``. And ``well``."""
     home.start()
     made = {}
-    for name in [*names, "well"]:
-        made[name] = home.state / "sessions" / home.ok("new", "--name", name) / "log.jsonl"
-        home.ok("followup", "-s", name, "--wait", "one")
-        home.ok("followup", "-s", name, "--wait", "two")
+    with home.rpc() as rpc:
+        for name in [*names, "well"]:
+            shown = rpc.call("session.create", dir=str(home.work), name=name)["session"]
+            made[name] = home.state / "sessions" / shown["id"] / "log.jsonl"
+            for text in ("one", "two"):
+                says(rpc, name, text)
     return made
+
+
+def says(rpc: Rpc, session: str, text: str) -> None:
+    message = rpc.call("session.send", session=session, verb="followup", text=text)["message"]
+    assert rpc.result(message)["text"] == f"echo: {text}"
 
 
 def refused(home: Home, session: str) -> str:
@@ -135,9 +143,17 @@ def refused(home: Home, session: str) -> str:
     return found[1]
 
 
-def goes_on(home: Home, session: str) -> None:
-    assert home.ok("followup", "-s", session, "--wait", "four") == "echo: four"
-    assert home.json("fsck", session)[0]["ok"]
+def goes_on(home: Home, *names: str) -> None:
+    """What is said to them is answered; whether their logs are well, `all_is_well` looks at once for all."""
+    with home.rpc() as rpc:
+        for name in names:
+            says(rpc, name, "four")
+
+
+def all_is_well(home: Home) -> None:
+    checked = {one["session"]: one["ok"] for one in home.json("fsck")}
+    assert checked.keys() == set(home.sessions())
+    assert all(checked.values()), checked
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["without-a-daemon", "with-one"])
@@ -150,9 +166,10 @@ def test_a_spoilt_log_is_shown_and_mended_by_the_command_that_is_named(
         spoil(logs[name])
     if running:
         home.start()
+    before = home.json("fsck", exit=7)
     for name, (_, way_out) in WITHOUT_A_DAEMON.items():
         id = logs[name].parent.name
-        (told,) = [one for one in home.json("fsck", exit=7) if one["session"] == id]
+        (told,) = [one for one in before if one.get("session") == id]
         assert not told["ok"], name
         assert f"dshctl {way_out}" in told["hint"], (name, told)
         (shown,) = home.json("show", id)
@@ -161,6 +178,7 @@ def test_a_spoilt_log_is_shown_and_mended_by_the_command_that_is_named(
         assert saved.returncode == (7 if way_out == REMOVE else 0), (name, saved.stderr)
         read = home.ctl("log", "-s", id)
         assert read.returncode == (7 if way_out == REMOVE else 0), (name, read.stderr)
+    assert home.json("fsck", exit=7) == before  # who only looks changes nothing
 
 
 def test_the_command_that_is_named_mends_it_and_the_others_go_on(home: Home, model: Model) -> None:
@@ -175,13 +193,14 @@ def test_the_command_that_is_named_mends_it_and_the_others_go_on(home: Home, mod
         assert " ".join(command).startswith(way_out), (name, command)
         if way_out == REPAIR:
             home.ok(*command)
-            assert home.json("fsck", id)[0]["ok"]
             assert logs[name].is_file()
             if name not in ("no-header", "empty"):  # whose model is not known any more
                 goes_on(home, id)
+            assert home.json("fsck", id)[0]["ok"]
         home.ok("rm", "--yes", "--force", id)
         assert not logs[name].parent.exists()
         goes_on(home, "well")
+    all_is_well(home)
 
 
 def test_a_log_that_is_changed_under_the_daemon_is_reopened_and_nothing_is_lost(
@@ -207,10 +226,12 @@ def test_a_log_that_is_changed_under_the_daemon_is_reopened_and_nothing_is_lost(
             assert logs[name].read_bytes().startswith(before), name
         assert logs[name].is_file()
         goes_on(home, name)
+    all_is_well(home)
     home.ok("daemon", "stop")
     home.start()
+    goes_on(home, *UNDER_THE_DAEMON, "well")
+    all_is_well(home)
     for name in UNDER_THE_DAEMON:
-        goes_on(home, name)
         home.ok("rm", "--yes", "--force", name)
 
 
@@ -227,8 +248,8 @@ def test_what_does_not_belong_among_the_sessions_disturbs_nobody(home: Home, mod
     (place / ".hidden").write_text("mine")
     (place / "s-link").symlink_to(logs["api"].parent)
     home.start()
-    goes_on(home, "api")
-    goes_on(home, "well")
+    goes_on(home, "api", "well")
+    assert all(home.json("fsck", name)[0]["ok"] for name in ("api", "well"))
     names = {one["name"] for one in home.json("ls") if one["type"] == "session"}
     assert {"api", "well"} <= names
     assert (place / "notes.txt").read_text() == "mine"
