@@ -32,7 +32,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -55,6 +55,9 @@ from dshd.session.registry.registry import Registry
 from dshd.settings import Daemon, Setup
 from dshd.spawn.client import Spawner, kill_orphans
 from dshd.systemd import look_what_ends_it
+
+if TYPE_CHECKING:
+    from dshd.control.websocket.serving import WebSockets
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -140,6 +143,7 @@ class _Life:
         self._hub = Hub(self._disk, self._store.log_path, self._told, threads=Threads(READERS))
         self._registry: Registry
         self._listeners: list[Listener] = []
+        self._web: WebSockets | None = None
 
     def _told(self, session: str) -> int | None:
         """The last event that a loaded session has folded, and so told; None for one that isn't loaded,
@@ -203,6 +207,7 @@ class _Life:
                 async with trio.open_nursery() as writes:
                     room.gate.close()
                     self._listen(room, writes, clients)
+                    self._listen_on_web(room, writes, clients)
                     self._manager.ready()
                     log.info("dshd %s is ready, process %d", __version__, os.getpid())
                     sessions.start_soon(self._begin, room)
@@ -222,6 +227,18 @@ class _Life:
             one = Listener(sock, room, writes, self._spawner.owner)
             self._listeners.append(one)
             clients.start_soon(one.run)
+
+    def _listen_on_web(self, room: Room, writes: trio.Nursery, clients: trio.Nursery) -> None:
+        config = self._daemon.config.daemon
+        if config.websocket is None:
+            return
+        from dshd.control.websocket.serving import WebSockets
+
+        state = Path(self._daemon.places.state)
+        self._web = WebSockets(
+            config.websocket, tuple(config.origins), state, room, writes, self._spawner.owner
+        )
+        clients.start_soon(self._web.run)
 
     def _look_out(self, room: Room, sessions: trio.Nursery, clients: trio.Nursery) -> None:
         """See that clients find us; whatever they spooled while they couldn't is taken up."""
@@ -292,6 +309,7 @@ class _Life:
         while trio.current_time() - quiet_since < patience:
             await trio.sleep(min(patience / 4, 10))
             clients = sum(one.clients for one in self._listeners)
+            clients += self._web.clients if self._web is not None else 0
             busy = await trio.to_thread.run_sync(lambda: bool(self._store.marked()))
             if clients or busy:
                 quiet_since = trio.current_time()

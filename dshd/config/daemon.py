@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from dshd.config.kinds import Count, Duration, Text
+from dshd.config.kinds import Count, Duration, Loopback, Origin, Text
 
 
 @attrs.frozen(slots=True, kw_only=True)
@@ -12,6 +12,8 @@ class Daemon:
     path: Text | None = None
     idle_exit: Duration = 0.0
     shutdown_grace: Duration = 10.0
+    websocket: Loopback | None = None
+    origins: list[Origin] = attrs.field(factory=list)
 
 
 @attrs.frozen(slots=True, kw_only=True)

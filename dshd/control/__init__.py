@@ -7,5 +7,5 @@ reads), `outbox` gives to the client what it takes, `lasting` is what ends with 
 what can be asked, `calls` what a handler gets, `handlers` the handlers by family. `feed` tells followers what
 is new (`logfile` reads what is old, `encoding` holds each line's bytes once), `uploads` keeps texts that come
 in pieces, `approvals` tells of what waits for an answer, `takeup` delivers what was spooled while there was
-no daemon.
+no daemon; `websocket` is another way in.
 """

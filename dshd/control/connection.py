@@ -24,7 +24,7 @@ from dshd.control.framing import Framer
 from dshd.control.lasting import Lasting
 from dshd.control.life import Life
 from dshd.control.outbox import Outbox
-from dshd.control.stream import Socket
+from dshd.control.stream import Side
 from dshd.control.uploads import Uploads
 from dshd.errors import Conflict, DshError, Unavailable
 from dshd.order import InOrder
@@ -41,7 +41,7 @@ class Connection:
     """``writes`` is the daemon's nursery for what must be carried through. ``brief``: one client too
     many, to be served only what concerns the daemon itself, and not for long."""
 
-    def __init__(self, sock: Socket, room: Room, peer: Peer, writes: trio.Nursery, *, brief: bool = False):
+    def __init__(self, sock: Side, room: Room, peer: Peer, writes: trio.Nursery, *, brief: bool = False):
         self.in_order = InOrder()
         self.reading = InOrder()
         self.rights: Rights | None = None

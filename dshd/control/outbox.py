@@ -16,7 +16,7 @@ import trio
 from dshd.control.encoding import Data
 from dshd.control.feed import UNSENT
 from dshd.control.life import Life
-from dshd.control.stream import Socket
+from dshd.control.stream import Side
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Outbox:
     """``unsent`` are the pieces that the kernel has not taken yet, ``backlog`` their bytes. ``pid`` is the
     client's, for the log."""
 
-    def __init__(self, sock: Socket, life: Life, pid: int) -> None:
+    def __init__(self, sock: Side, life: Life, pid: int) -> None:
         self.unsent: deque[memoryview] = deque()
         self.backlog = 0
         self._sock = sock

@@ -5,11 +5,22 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 PIECE: Final = 64 * 1024  # bytes read at once
+
+
+class Side(Protocol):
+    """What a connection needs of the way to its client; `Socket` says what each is."""
+
+    async def receive(self) -> bytes: ...
+    def send_now(self, data: bytes | memoryview) -> int: ...
+    async def writable(self) -> None: ...
+    def finish(self) -> None: ...
+    def is_gone(self) -> bool: ...
+    def close(self) -> None: ...
 
 
 class Socket:

@@ -39,6 +39,8 @@ script = "/tmp/script"
 path = "/opt/bin:/bin"
 idle_exit = "1h"
 shutdown_grace = 5
+websocket = "[::1]:8765"
+origins = ["http://localhost:5173"]
 
 [driver]
 max_running = 3
@@ -120,6 +122,7 @@ def test_every_section_is_read() -> None:
     assert found.routes["slow"].api_key_command == ["pass", "slow"]
     assert found.routes["rehearsal"].given() == {"script": "/tmp/script"}
     assert (found.daemon.idle_exit, found.daemon.shutdown_grace) == (3600.0, 5.0)
+    assert (found.daemon.websocket, found.daemon.origins) == (("::1", 8765), ["http://localhost:5173"])
     assert found.approval.expires == 5400.0
     assert [rule.action for rule in found.rules] == ["deny", "allow"]
     assert found.hooks[0].timeout == 3.0
@@ -146,6 +149,11 @@ def test_the_default_route_may_stand_in_its_section() -> None:
         ("modle = 'x'", "config.toml:1: modle: unknown key; did you mean model?"),
         ("[deamon]", "config.toml:1: deamon: unknown key; did you mean daemon?"),
         ("[sessions]\nnet = 'on'", "config.toml:2: sessions.net: expected a boolean, got a string"),
+        ("[daemon]\nwebsocket = '0.0.0.0:80'", "config.toml:2: daemon.websocket: must be on this machine"),
+        ("[daemon]\nwebsocket = 'localhost:80'", "config.toml:2: daemon.websocket: expected an address"),
+        ("[daemon]\nwebsocket = '127.0.0.1:0'", "config.toml:2: daemon.websocket: the port is a number from"),
+        ("[daemon]\nwebsocket = 8765", "config.toml:2: daemon.websocket: expected an address and a port"),
+        ("[daemon]\norigins = ['*']", "config.toml:2: daemon.origins[0]: expected an origin"),
         ("[driver]\nmax_running = 0", "config.toml:2: driver.max_running: must be more than 0"),
         ("[budget]\nturn_cost = -1", "config.toml:2: budget.turn_cost: must not be negative"),
         ("[budget]\nturn_cost = nan", "config.toml:2: budget.turn_cost: expected a finite number"),
@@ -248,8 +256,8 @@ def test_an_error_names_the_file_that_it_is_in() -> None:
         (("routes", "fast", "max_tokens"), 9),
         (("routes", "fast", "price", "input"), 11),
         (("routes", "slow"), 13),
-        (("rules", 1, "action"), 62),
-        (("rules", 1), 61),
+        (("rules", 1, "action"), 64),
+        (("rules", 1), 63),
         (("nowhere",), None),
     ],
 )
