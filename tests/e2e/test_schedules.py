@@ -94,7 +94,7 @@ def test_it_is_told_everywhere(home: Home, model: Model) -> None:
     sent = home.log(type="inbox/spliced")[0]
     assert noted["seq"] == sent["seq"] + 1
     assert noted["data"]["message"] == sent["data"]["ops"][0]["insert"][0]["id"]
-    assert [event["type"] for event in own_log(home)][2:] == ["schedule/numbered"] * 2 + ["schedule/added"]
+    assert [event["type"] for event in own_log(home)][1:] == ["session/opened", "schedule/added"]
     home.work.rename(home.work.with_name("moved"))
     moved = home.work.with_name("moved")
     assert home.ctl("schedule", "run", "c2", cwd=moved).returncode == 1

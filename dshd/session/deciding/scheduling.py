@@ -1,11 +1,11 @@
-"""Schedules added, removed, paused and resumed, and numbered. What becomes of their instants is in `firing`.
+"""Schedules added, removed, paused and resumed. What becomes of their instants is in `firing`.
 
 Decisions on a scratch; no IO, but for a zone's file (`when`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -77,21 +77,6 @@ def add(s: Scratch, id: str, wanted: Wanted, by: By) -> None:
 def _first(wanted: When, now: int) -> int | None:
     """One ``at`` a moment that has passed while it was asked for is due at once."""
     return when.next_after(wanted, now - (MAX_LATE_MS if wanted.kind == "at" else 0))
-
-
-def next_number(numbers: Iterable[str]) -> str:
-    """The id of the next schedule of a state directory."""
-    return f"c{max((int(id[1:]) for id in numbers), default=0) + 1}"
-
-
-def number(s: Scratch, session: str, there: Collection[str], count: int = 1) -> list[str]:
-    """Take ids for schedules of a session; in the log of `schedules.HOME`. ``there``: ids that there are,
-    for that log may have been lost."""
-    ids = []
-    for _ in range(count):
-        ids.append(next_number([*s.state.numbers, *there]))
-        s.emit("schedule/numbered", {"id": ids[-1], "session": session})
-    return ids
 
 
 def coming(one: Schedule) -> list[int]:

@@ -33,7 +33,7 @@ _TYPES: Final = (
     "compaction/start compaction/summary compaction/end",
     "approval/asked approval/answered approval/forgotten abort/requested todo/write log/gap log/repaired",
     "hook/ran hook/due hook/begun hook/done",
-    "schedule/numbered schedule/added schedule/removed schedule/paused schedule/resumed schedule/reckoned",
+    "schedule/added schedule/removed schedule/paused schedule/resumed schedule/reckoned",
     "schedule/fired schedule/ended job/started job/kept job/ended",
 )
 KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())

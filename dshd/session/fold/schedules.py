@@ -1,7 +1,7 @@
 """Schedules in the fold: what is to be sent when, and what became of it each time.
 
-A schedule belongs to one log: its session's, or, if it makes a new run each time, that of `HOME`. There its
-number, too, is noted before it is used: ids count up in the state directory, whatever log a schedule is in.
+A schedule belongs to one log: its session's, or, if it makes a new run each time, that of `HOME`. Ids count
+up in the state directory, whatever log a schedule is in.
 
 What events say of them is in `applied.schedules`. One that is due no more
 (``at``, once it has fired) is *over*; it stays where it can be asked about.
@@ -103,7 +103,6 @@ class State(Protocol):
     """What is looked at, and changed, of a `State`."""
 
     schedules: Schedules
-    numbers: Mapping[str, str]
 
 
 def standing(schedules: Schedules) -> list[Schedule]:

@@ -57,8 +57,8 @@ class State:
     ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
     wake and aren't held. ``files``: attachments that messages refer to.
     ``begun``: a step was opened since it was made. ``ends``: {turn: tries} of ended turns that hooks are to
-    be told of. ``schedules``: `{id: ...}`, and ``numbers``: whose each id is, in the one log that notes that
-    (see `schedules`). ``approvals``: those of the open step, and the newest that were answered, by id;
+    be told of. ``schedules``: `{id: ...}` (see `schedules`).
+    ``approvals``: those of the open step, and the newest that were answered, by id;
     ``allowed``: what was allowed for the session. ``snapshot``: the runtime context that the model saw last,
     and ``snapshot_seq`` of it. ``compaction``: the one that is open; ``compactions``: the number of the
     newest. ``context``: tokens of the conversation as it was sent last, with its answer, or as a compaction
@@ -105,7 +105,6 @@ class State:
     raised: Mapping[str, float] = attrs.field(factory=dict)
     adding: Mapping[str, float] | None = None
     schedules: schedules.Schedules = attrs.field(factory=dict)
-    numbers: Mapping[str, str] = attrs.field(factory=dict)
     approvals: Mapping[str, Approval] = attrs.field(factory=dict)
     allowed: tuple[Allowed, ...] = ()
     jobs: Jobs = attrs.field(factory=dict)

@@ -1,4 +1,4 @@
-"""Ids that count up in the state directory: ``a1``, ``a2``, ...
+"""Ids that count up in the state directory: approvals (``a1``), jobs (``j1``), schedules (``c1``).
 
 ``STATE/ids.json`` holds the next number of each kind, and which session the newest ids are of. A number is
 taken on disk before it is used, so none is given twice; one that is taken and never used is a gap that means
@@ -17,7 +17,7 @@ import trio
 
 from dshd.log.disk import explained
 from dshd.log.reader import read_lines
-from dshd.log.store import Store
+from dshd.log.store import OWN, Store
 from dshd.session.disk.sealed import seal, unseal
 from dshd.session.registry.hops import Hops
 
@@ -29,6 +29,7 @@ MOST: Final = 4096  # ids whose session is remembered
 # Of each kind: what stands in a log's line that brings one, and in it the number.
 IN_LOGS: Final = {
     "a": re.compile(rb'"type":"approval/asked","data":\{"id":"a([0-9]{1,15})"'),
+    "c": re.compile(rb'"type":"schedule/added","data":\{"id":"c([0-9]{1,15})"'),
     "j": re.compile(rb'"type":"job/started","data":\{"id":"j([0-9]{1,15})"'),
 }
 
@@ -41,14 +42,14 @@ class Numbers:
         self._of: dict[str, str] = {}  # {id: session}, the newest last
         self._one_at_a_time = trio.Lock()
 
-    async def take(self, kind: str, count: int, session: str) -> list[str]:
-        """The next ``count`` ids, for this session.
+    async def take(self, kind: str, count: int, session: str, least: int = 1) -> list[str]:
+        """The next ``count`` ids, for this session; none is under ``least``.
 
         Durability: on return they are taken for ever. Raises what the disk refuses with; then none is.
         """
         async with self._one_at_a_time:
             known = await self._known()
-            first = known.get(kind, 1)
+            first = max(known.get(kind, 1), least)
             ids = [f"{kind}{number}" for number in range(first, first + count)]
             of = {**self._of, **dict.fromkeys(ids, session)}
             of = dict(list(of.items())[-MOST:])
@@ -98,7 +99,7 @@ def from_logs(store: Store) -> tuple[dict[str, int], dict[str, str]]:
     """The same as far as logs that can be read tell."""
     next: dict[str, int] = {}
     of: dict[str, tuple[int, str]] = {}
-    for session in store.ids():
+    for session in [*store.ids(), *([OWN] if store.exists(OWN) else [])]:
         for kind, number in _in_log(store, session):
             next[kind] = max(next.get(kind, 1), number + 1)
             of[f"{kind}{number}"] = (number, session)

@@ -130,8 +130,9 @@ class Registry:
             self.services,
         )  # fmt: skip
         self.schedules = Scheduler(
-            store, hops, self._listing, self._loader, self._creator, self.services, board, what_ends_us
-        )
+            store, hops, self._listing, self._loader, self._creator, self.services, board,
+            self.desk.numbers, what_ends_us,
+        )  # fmt: skip
 
         def gone(id: str) -> None:
             board.gone(id)

@@ -7,8 +7,8 @@
 |                           |                  | that: who comes again after a crash makes it no second   |
 |                           |                  | time                                                     |
 
-`HOME` is a log like a session's, made with the first schedule, that nobody can send to. It gives out the ids,
-too. How runs are made is in `scheduled_runs`.
+`HOME` is a log like a session's, made with the first schedule, that nobody can send to.
+How runs are made is in `scheduled_runs`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from dshd.session.registry.creating import Creator
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.listing import Listing
 from dshd.session.registry.loader import Loader
+from dshd.session.registry.numbers import Numbers
 from dshd.session.registry.scheduled_runs import Runs
 from dshd.session.shown import scheduled
 
@@ -50,7 +51,8 @@ Json = dict[str, Any]
 class Scheduler:
     def __init__(
         self, store: Store, hops: Hops, listing: Listing, loader: Loader, creator: Creator,
-        services: Services, board: Board, what_ends_us: Callable[[], str | None],
+        services: Services, board: Board, numbers: Numbers,
+        what_ends_us: Callable[[], str | None],
     ) -> None:  # fmt: skip
         self._store = store
         self._hops = hops
@@ -59,6 +61,7 @@ class Scheduler:
         self._runs = Runs(store, hops, listing, creator, services)
         self._services = services
         self._board = board
+        self._numbers = numbers
         self._what_ends_us = what_ends_us
         self._making = trio.Lock()
         self._ready = trio.Event()
@@ -70,7 +73,7 @@ class Scheduler:
     # --- the log that belongs to no session
 
     async def home(self) -> Session | None:
-        """None if there was never a schedule."""
+        """None if there was never a schedule that makes runs."""
         if not await self._hops.read(lambda: self._store.exists(HOME)):
             return None
         return await self._loader.get(HOME)
@@ -113,12 +116,11 @@ class Scheduler:
             raise Denied("a tool can't add schedules.", outcome="not-written")
         wanted = self._wanted(p)
         wanted.check()
-        home = await self._made_home()
         if session is None:
-            id = await self._add_run(home, wanted, p, peer)
+            id, where = await self._add_run(wanted, p, peer), HOME
         else:
-            id = await self._add_to(home, session, wanted, peer)
-        return {**await self._row((session or home).id, id), "warning": self._what_ends_us()}
+            id, where = await self._add_to(session, wanted, peer), session.id
+        return {**await self._row(where, id), "warning": self._what_ends_us()}
 
     def _wanted(self, p: wire.ScheduleAddParams) -> Wanted:
         run = None
@@ -128,34 +130,31 @@ class Scheduler:
         when = _when(p, self._services.now())
         return Wanted(when=when, typed=p.typed, text=p.text, overlap=p.overlap, catch_up=p.catch_up, run=run)
 
-    async def _add_to(self, home: Session, session: Session, wanted: Wanted, peer: Peer) -> str:
+    async def _add_to(self, session: Session, wanted: Wanted, peer: Peer) -> str:
         """Decided twice, for the number is taken in between."""
         ledger, by = session.guard_person(peer), peer.source()
         await ledger.propose(lambda s: scheduling.add(Scratch(s.state, s.now, -1), "c0", wanted, by))
-        (id,) = await home.writable().propose(lambda s: scheduling.number(s, session.id, self._there))
+        (id,) = await self.take_numbers(session.id, 1)
         await ledger.propose(lambda s: scheduling.add(s, id, wanted, by))
         return id
 
-    async def _add_run(self, home: Session, wanted: Wanted, p: wire.ScheduleAddParams, peer: Peer) -> str:
+    async def _add_run(self, wanted: Wanted, p: wire.ScheduleAddParams, peer: Peer) -> str:
         assert p.run is not None
         await self._runs.check(p.run.replace(text=p.text), peer)
         by = peer.source()
-        (id,) = await home.writable().propose(lambda s: scheduling.number(s, HOME, self._there))
+        home = await self._made_home()
+        (id,) = await self.take_numbers(HOME, 1)
         await self._runs.keep(id, p.run.env)
         await home.writable().propose(lambda s: scheduling.add(s, id, wanted, by))
         return id
 
-    @property
-    def _there(self) -> list[str]:
-        return [one.id for _, one in self._board.all()]
-
     async def take_numbers(self, session: str, count: int) -> list[str]:
-        """Ids for schedules that come from elsewhere.
+        """Ids for schedules of a session, after all that there are: some came with a session from elsewhere.
 
         Durability: on return nobody else gets them.
         """
-        home = await self._made_home()
-        return await home.writable().propose(lambda s: scheduling.number(s, session, self._there, count))
+        newest = max((int(one.id[1:]) for _, one in self._board.all()), default=0)
+        return await self._numbers.take("c", count, session, least=newest + 1)
 
     # --- looking
 
@@ -193,10 +192,7 @@ class Scheduler:
         await self._ready.wait()
         if not id.startswith("c") or not id[1:].isdecimal():
             raise Invalid(f'"{id}" is not the id of a schedule', hint="dshctl schedule ls")
-        where = self._board.where(id)
-        home = await self.home() if where is None else None
-        if home is not None:
-            where = home.state.numbers.get(id)
+        where = self._board.where(id) or await self._numbers.session_of(id)
         if where is None:
             raise NotFound(f"no schedule {id}", hint="dshctl schedule ls")
         with contextlib.suppress(NotFound):

@@ -161,6 +161,21 @@ async def test_the_log_of_schedules_is_nobodys_session(autojump_clock: MockClock
         assert [view["id"] for view in await world.registry.views(True)] == [session.id]
     world.disk.remove_tree(world.store.session_dir(HOME))
     async with World(world.disk).run() as world:  # lost, it is made anew, and no id is given twice
+        assert (await add(world, await world.again(session)))["id"] == "c3"
+
+
+@pytest.mark.parametrize("kind", ["session", "run"])
+async def test_no_id_is_given_twice_though_the_numbers_are_lost(kind: str, autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.run():
+        session = await world.session()
+        more: Json = {"run": run()} if kind == "run" else {}
+        await add(world, None if more else session, **more)
+        await world.registry.schedules.change("rm", "c1", ME)
+    world.disk.unlink(world.store.state / "ids.json")
+    async with World(world.disk).run() as world:
+        with pytest.raises(NotFound, match="was removed"):
+            await world.registry.schedules.log("c1")
         assert (await add(world, await world.again(session)))["id"] == "c2"
 
 

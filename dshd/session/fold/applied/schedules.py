@@ -2,7 +2,6 @@
 
 | event               | what it means                                                                  |
 |---------------------|--------------------------------------------------------------------------------|
-| schedule/numbered   | (in `HOME`) the id is taken, by a schedule of that session                     |
 | schedule/added      | it is there; ``next``: when it is due first                                    |
 | schedule/fired      | an instant is settled: sent (``message``), or not (``skipped``: why); ``next`` |
 | schedule/ended      | (in `HOME`) what was sent has ended: ``outcome``; in a session, its turn says so |
@@ -37,10 +36,6 @@ def imported(state: State, event: Event) -> None:
 def _run_ended(state: State, event: Event) -> None:
     found = state.schedules[event.data["id"]]
     ended(state, found, event.data["message"], event.data["outcome"])
-
-
-def _numbered(state: State, event: Event) -> None:
-    state.numbers = {**state.numbers, event.data["id"]: event.data["session"]}
 
 
 def _added(state: State, event: Event) -> None:
@@ -106,7 +101,6 @@ def _removed(state: State, event: Event) -> None:
 
 
 TABLE: Final[Appliers] = {
-    "schedule/numbered": _numbered,
     "schedule/added": _added,
     "schedule/fired": _fired,
     "schedule/paused": _paused,
