@@ -7,15 +7,21 @@ route's ``api_key_command``, ``api_key_file``, ``api_key_env``; else the key sto
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from dshd.model.errors import ModelError
+
+if TYPE_CHECKING:
+    import trio
 
 LEGAL_KEY = re.compile(r"[\x21-\x7e]+")
 COMMAND_TIMEOUT = 30.0
@@ -163,8 +169,9 @@ async def _run(command: str | tuple[str, ...], route: str) -> str:
     try:
         with trio.fail_after(COMMAND_TIMEOUT):
             done = await trio.run_process(
-                argv, stdin=subprocess.DEVNULL, capture_stdout=True, capture_stderr=True, check=False
-            )
+                argv, stdin=subprocess.DEVNULL, capture_stdout=True, capture_stderr=True, check=False,
+                start_new_session=True, deliver_cancel=_end_all,
+            )  # fmt: skip
     except trio.TooSlowError:
         raise _command_failed(route, f"took longer than {COMMAND_TIMEOUT:.0f} s") from None
     except OSError as error:
@@ -174,6 +181,12 @@ async def _run(command: str | tuple[str, ...], route: str) -> str:
         raise _command_failed(route, said[-1][:200] if said else f"exit {done.returncode}")
     lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
     return lines[0] if lines else ""
+
+
+async def _end_all(process: trio.Process) -> None:
+    """Whoever is cancelled, or has waited long enough, ends what the shell had started, too."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _command_failed(route: str, why: str) -> ModelError:

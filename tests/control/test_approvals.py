@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from dshd.tools.tool import Rule
 from tests.control.rig import Client, Refused, Server
@@ -41,6 +42,21 @@ async def test_an_editor_is_told_of_questions_and_answers_them() -> None:
         assert [one["id"] for one in listed["approvals"]] == ["a2"]
         await editor.post("approval.answer", id="a2", answer="deny", reason="no")
         assert (await told(editor))[1]["reason"] == "no"
+
+
+@pytest.mark.parametrize("method", ["approval.list", "approval.follow", "job.list"])
+async def test_nobody_is_told_that_nothing_waits_before_all_that_works_is_open(method: str) -> None:
+    server = Server()
+    async with server.serving() as server:
+        assert server.registry._opened.is_set()
+        server.registry._opened = trio.Event()  # as if the start still went on
+        client = await server.client()
+        asked = await client.post(method)
+        with trio.move_on_after(0.05) as early:
+            await client.line()
+        assert early.cancelled_caught
+        server.registry._opened.set()
+        await client.take(asked)
 
 
 async def test_what_makes_no_sense_as_an_answer_is_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from dshd.model.credentials import Credentials, read_key, remove_key, store_key
 from dshd.model.errors import ModelError
@@ -99,3 +100,25 @@ async def test_a_key_that_cannot_be_one_is_refused_and_not_repeated() -> None:
 
 def test_credentials_do_not_print_the_environment() -> None:
     assert SECRET not in repr(Credentials("r", env_name="K", env={"K": SECRET}))
+
+
+async def test_of_a_command_that_takes_too_long_nothing_is_left(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    command = f"sleep 60 & echo $! > {child}; sleep 60; echo"
+    with trio.move_on_after(60) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Credentials("r", command=command).key)
+            while not (child.exists() and child.read_text().strip()):  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+    with trio.fail_after(10):
+        while _lives(int(child.read_text())):  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -11,6 +11,7 @@ from dshd.errors import Invalid
 async def ls(call: Call) -> Json:
     of = None if call.params.session is None else (await call.session()).id
     registry = call.registry
+    await registry.opened()
     return {
         "type": "approvals", "exit": 0,
         "approvals": registry.approvals(of), "allowed": await registry.allowed(of),
@@ -33,6 +34,7 @@ async def forget(call: Call) -> Json:
 
 
 async def follow(call: Call) -> Answer:
+    await call.registry.opened()
     follower = ApprovalFollower(call.registry, call.link)
     told = {"type": "following", "approvals": follower.begin()}
     return Answer(told, lambda: call.link.follow(follower))

@@ -13,6 +13,7 @@ async def ls(call: Call) -> Json:
     params: wire.JobListParams = call.params
     of_one = params.session is not None or params.cwd is not None
     session = await call.id() if of_one else None
+    await call.registry.opened()
     return {"type": "jobs", "jobs": await call.registry.jobs.rows(session, params.all)}
 
 

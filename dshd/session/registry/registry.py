@@ -92,6 +92,7 @@ class Registry:
         self._reserve = services.reserve
         self._environments = environments = Environments(store)
         self._hops = hops = Hops(store.disk, threads)
+        self._opened = trio.Event()
         self.desk = Desk(store, hops)
         self.services = attrs.evolve(
             services, environment=environments.of, reserve=self._give_reserve,
@@ -173,6 +174,7 @@ class Registry:
                 await (self._start_one(id) if there else self._around.unmark(id))
             for _ in range(2):  # until those that were opened last stand in line, too
                 await trio.lowlevel.checkpoint()
+        self._opened.set()
         await self.jobs.end_leftovers()
         if self._unloads:
             self._start(self._loader.look_after)
@@ -183,6 +185,11 @@ class Registry:
             self._start(self._remover.look_after)
         if not await read(self.store.reserve.hold):
             self._start(self._take_reserve_back)
+
+    async def opened(self) -> None:
+        """Returns when all that a start opens by itself is open. What is asked of the sessions in memory
+        (who has a question, whose job runs) has no answer before."""
+        await self._opened.wait()
 
     async def _start_one(self, id: str) -> None:
         try:
