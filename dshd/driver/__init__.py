@@ -1,7 +1,7 @@
 """What runs a session's turns.
 
-`driver` opens turns while there is something to do and a place to do it (`places`), and ends each of them;
-`phases` is its table. A turn's way:
+`driver` opens turns while there is something to do and a place to do it (`places`), and ends each of them
+(`ending`); `phases` is its table. A turn's way:
 
 - `opening`: `turn/start` and the claim; `turn`: round and round until nothing is owed;
 - `prestep`: the four gates before a step (`plugged`: who has a word there); `compacting`: what grows too

@@ -3,7 +3,8 @@
 Its promises:
 
 - **A turn always ends.** Whatever the work ends with, `_close` writes `turn/end`, outside the
-  work's scope; on a full disk from the reserve, or as soon as there is room.
+  work's scope; on a full disk from the reserve, or as soon as there is room; with less, if all that it ends
+  with can't be written (`ending`). What fails around the work ends the turn as well (`_stumbled`).
 - **No wake is lost.** "Is anything to be done?" and going idle are one step without a checkpoint;
   what becomes durable later pokes an idle driver.
 - **Maintenance is done between turns.** What is asked for while a turn runs is done at its next step, or when
@@ -23,8 +24,7 @@ from typing import Any
 import attrs
 import trio
 
-from dshd.budgets import NAMED
-from dshd.driver import opening, places, step, turn
+from dshd.driver import ending, opening, places, turn
 from dshd.driver.asking import hurry
 from dshd.driver.compacting.maintenance import maintain
 from dshd.driver.history import History
@@ -33,22 +33,18 @@ from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run, route_of
 from dshd.driver.wishes import Wish, Wishes
-from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled, one_line
+from dshd.errors import DshError, Faulted, NoSpace, Stalled, Unavailable
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
 from dshd.session.deciding import budget
-from dshd.session.deciding.closing import Ending, close_turn
-from dshd.session.deciding.scratch import Scratch
-from dshd.session.fold import inbox
+from dshd.session.deciding.closing import Ending
 from dshd.session.fold.state import State
-from dshd.session.fold.turns import Abort, requested
+from dshd.session.fold.turns import Abort
 from dshd.session.shown.views import IDLE, WAITS_FOR_ROOM, Activity, of_wait
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0  # after a turn that could not be opened, for a reason that has no handling of its own
-TIME = NAMED["turn_time"]
-ENDS_BY_CAUSE = {"user": "aborted", "interrupt": "aborted", "client": "aborted", "shutdown": "interrupted"}
 
 
 class Driver:
@@ -194,9 +190,8 @@ class Driver:
             ):
                 await self._one_turn()
                 await trio.lowlevel.checkpoint()
-        except DshError as error:
-            log.warning("session %s: the driver stops: %s", self._owner.state.id, error)
-            self._start(self._again)
+        except Exception as error:
+            await self._stumbled(error)
         finally:
             self.work = None  # a stop at once leaves it; nobody is to cancel it any more
             self._broke_off = self._wishes.waiting is not None and self._owner.state.goes_on
@@ -211,11 +206,33 @@ class Driver:
         run = Run(self._owner, self._services, self.work, self._history, 0, self._seat, wishes=self._wishes)
         try:
             await maintain(run, wish)
+        except Exception:
+            log.exception("session %s: what maintenance leaves open is not closed", self._owner.state.id)
         finally:
             self.work = None
             self.phase.on("done")
         self._owner.rested()
         self.poke()  # what woke the session meanwhile
+
+    async def _stumbled(self, error: Exception) -> None:
+        """Something failed around a turn: before its work, or after it. A turn that is open all the same, and
+        doesn't wait for the next run, ends here; what can't be opened now is tried again later.
+
+        Cancellation: as `_close`.
+        """
+        id = self._owner.state.id
+        if isinstance(error, DshError):
+            log.warning("session %s: the driver stops: %s", id, error)
+        else:
+            log.error("session %s: the driver stops", id, exc_info=error)
+        self._start(self._again)
+        left = self._owner.state.turn
+        if left is None or not self._owner.usable or (self.draining and left.only_waits):
+            return
+        try:
+            await self._close(ending.left(left.number, error))
+        except DshError as problem:  # the log can't be written: recovery ends it
+            log.warning("session %s: turn %d is left open: %s", id, left.number, problem)
 
     async def _again(self) -> None:
         """What kept a turn from opening may have passed; if not, it costs one try a minute."""
@@ -243,9 +260,10 @@ class Driver:
         self._heed_abort(work)
         work.watch.go(trio.current_time())
         self._limit_time(work)
-        ending = await self._guarded(run)
+        how = await self._guarded(run)
         try:
-            await self._close(run, _by_cause(run, ending))
+            if how is not None:  # else its end is written already
+                await self._close(ending.ways(run, how))
         finally:
             self.work = None
 
@@ -267,7 +285,7 @@ class Driver:
 
     def _limit_time(self, work: Work) -> None:
         state = self._owner.state
-        most = budget.limit(state, self._services.config(), TIME, budget.Now())
+        most = budget.limit(state, self._services.config(), ending.TIME, budget.Now())
         before = state.turn.before.worked / 1000 if state.turn is not None else 0.0
         work.may_work(most - before if most else math.inf)
 
@@ -301,49 +319,44 @@ class Driver:
 
     async def _guarded(self, run: Run) -> Ending | None:
         """The work in its scope, with every failure turned into the way the turn ends."""
-        ending: Ending | None = Ending(reason="interrupted", cause="shutdown")
+        how: Ending | None = Ending(reason="interrupted", cause="shutdown")
         try:
             with run.work.scope:
                 await self._owner.remember()
-                ending = await turn.work(run)
-            return ending
+                how = await turn.work(run)
+            return how
         except ModelError as error:
             return Ending(reason="error", error=error.to_json())
         except (NoSpace, Faulted, Stalled) as error:
             return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
         except Exception as error:
             log.exception("session %s: turn %d failed", self._owner.state.id, run.turn)
-            return Ending(reason="error", error={"code": "UNKNOWN", "message": one_line(error)})
+            return ending.failed(error)
 
     # --- the end
 
-    async def _close(self, run: Run, ending: Ending | None) -> None:
-        """Write what the turn still owes; waits for room if it must. What it would keep of the work
-        and can't be written is left out: the turn ends.
+    async def _close(self, ways: Iterable[ending.Way]) -> None:
+        """Write what the turn still owes, in the first way that can be written; waits for room if it must.
 
         Cancellation: only while waiting for room. Durability: `turn/end` is on disk on return,
         unless the log can't be written at all any more (then recovery writes it).
         """
-        if ending is None:
-            return
-        route = run.call.route if run.call is not None else None
-        ending = attrs.evolve(
-            ending, partial=run.partial(), model=ending.model or route, worked=run.work.worked
-        )
-        run.give_up()
-        ending = attrs.evolve(ending, usage=run.owed)
+        id, problem = self._owner.state.id, Exception("there is no way to end it")
         with self._waiting_for_room():
-            try:
-                await self._write_end(run, ending)
-            except (Invalid, Internal):
-                log.exception("session %s: turn %d ends bare", self._owner.state.id, run.turn)
-                run.finished.clear()
-                await self._write_end(run, attrs.evolve(ending, partial=()))
+            for way in ways:
+                try:
+                    return await self._write_end(way)
+                except (Faulted, Stalled, Unavailable):
+                    raise
+                except Exception as error:
+                    log.exception("session %s: a turn is ended with less", id)
+                    problem = error
+        self._owner.give_up(problem)
 
-    async def _write_end(self, run: Run, ending: Ending) -> None:
+    async def _write_end(self, way: ending.Way) -> None:
         while self._owner.usable:
             try:
-                return await self._owner.record(lambda s: _end(s, run, ending))
+                return await self._owner.record(way)
             except NoSpace:
                 if not self._services.reserve():
                     await self._room()
@@ -360,46 +373,3 @@ class Driver:
             yield
         finally:
             self._waits_for_room = False
-
-
-def _by_cause(run: Run, ending: Ending | None) -> Ending | None:
-    """The ending of work that was cancelled; of any other, what the work said."""
-    work = run.work
-    if ending is not None and work.out_of_time:
-        return _out_of_time(run)
-    if work.cause is None or ending is None:
-        return ending
-    if work.cause == "fault":
-        return Ending(reason="error", cause="fault", error={"code": "STORAGE", "message": "the disk failed"})
-    return Ending(reason=ENDS_BY_CAUSE.get(work.cause, "aborted"), cause=work.cause)
-
-
-def _out_of_time(run: Run) -> Ending:
-    uses = budget.used(run.state, run.services.config(), run.now)
-    stop = next(use for use in uses if use.what == TIME.name)
-    return Ending(reason="budget", cause=TIME.name, budget=stop.to_json())
-
-
-def _end(s: Scratch, run: Run, ending: Ending) -> None:
-    open_turn: Any = s.state.turn
-    if open_turn is None or open_turn.number != run.turn:
-        return
-    results = {id: step.result_of(run, id) for id in open_turn.calls if id in run.finished}
-    if run.work.asked is not None and open_turn.abort is None:
-        _emit_abort(s, run.turn, run.work.asked, run.work.clears)
-        open_turn = s.state.turn
-    if open_turn.abort is not None:
-        ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
-    elif run.work.cause == "shutdown" and open_turn.only_waits:
-        return  # the next daemon waits on
-    elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
-        ending = attrs.evolve(ending, resume=not open_turn.step_open)
-    close_turn(s, attrs.evolve(ending, results=results, hooked=run.services.hooked))
-
-
-def _emit_abort(s: Scratch, turn: int, asked: Abort, clears: frozenset[str]) -> None:
-    """The event of an abort that could not be written when it was asked for."""
-    s.emit("abort/requested", requested(turn, asked))
-    waiting = [(q, m) for q, items in s.state.queues.items() for m in items if m.id in clears]
-    if waiting:
-        s.emit("inbox/spliced", {"cause": "clear", "by": asked.by, "ops": inbox.remove_ops(waiting)})

@@ -50,6 +50,10 @@ class Owner(Protocol):
         """The driver has stopped for now; whoever waits for that may look."""
         ...
 
+    def give_up(self, problem: Exception) -> None:
+        """The open turn's end can't be written, in no way: let the session be changed no more."""
+        ...
+
     async def next_change(self) -> None:
         """Wait until the next batch is durable. Cancellation: at any time."""
         ...

@@ -16,8 +16,8 @@ Illegal chunks raise `ModelError` ``MALFORMED_RESPONSE`` and change nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import attrs
 
@@ -35,6 +35,8 @@ from dshd.model.chunks import (
 )
 from dshd.model.errors import ModelError
 from dshd.model.request import Block
+
+MOST: Final = 2**53  # tokens, of one answer: what JSON keeps exact
 
 
 class State(enum.Enum):
@@ -163,7 +165,7 @@ class Assembler:
         if after is None:
             raise _illegal(f"{NAMES[type(chunk)]} after the answer was {self.stream.value}")
         if isinstance(chunk, Usage):
-            self.usage = dict(chunk.usage)
+            self.usage = _counted(chunk.usage)
         elif isinstance(chunk, Finish):
             self._finish = chunk.reason
         else:
@@ -260,6 +262,11 @@ def _finished(block: _Open, problems: list[str]) -> Block:
         "arguments": text,
         **block.extra,
     }
+
+
+def _counted(usage: Mapping[str, Any]) -> dict[str, int]:
+    """What counts: a number that no provider can mean is none, whichever adapter lets it through."""
+    return {name: int(n) for name, n in usage.items() if type(n) in (int, float) and 0 <= n < MOST}
 
 
 def _half(block: _Open) -> dict[str, Any]:

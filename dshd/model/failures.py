@@ -261,7 +261,7 @@ def _positive(value: object, unit: float = 1.0) -> float | None:
         return None
     try:
         number = float(value) * unit
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number > 0 else None
 
@@ -269,7 +269,7 @@ def _positive(value: object, unit: float = 1.0) -> float | None:
 def _number(value: object) -> float | None:
     try:
         return float(str(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

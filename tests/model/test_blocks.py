@@ -190,3 +190,10 @@ def test_of_a_cut_answer_text_and_reasoning_stay_and_no_call() -> None:
         {"type": "reasoning", "text": "half", "incomplete": True},
         text("some"),
     ]
+
+
+def test_a_count_that_no_provider_can_mean_is_not_counted() -> None:
+    assembler = Assembler()
+    odd: Any = {"input": float("nan"), "output": 2**60, "cached": -1, "reasoning": 1e300, "x": "7", "more": 5}
+    assembler.feed(Usage(odd))
+    assert assembler.usage == {"more": 5}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import orjson
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dshd.model.errors import CODES
+from dshd.log import codec
+from dshd.model.errors import CODES, LATEST_MS, LONGEST_S
 from dshd.model.failures import broke_off, refused, retry_hint
+from dshd.model.retry import Fail, Later, Quick, decide
 
 DATE = "Mon, 30 Nov 2026 12:00:00 GMT"
 AT = 1_796_040_000_000
@@ -187,3 +190,31 @@ def test_retry_after_in_all_its_forms(headers: dict[str, str], expected: tuple[A
 )
 def test_a_body_may_name_the_time_too(error: Any, seconds: float | None) -> None:
     assert retry_hint({}, error) == (seconds, None)
+
+
+NEVER = ["99999999999999999999", "1e308", "1e400", "nan", "inf", "-5", "-1e308", "0", "1" * 400, 10**30,
+         1e300, -1, float("nan"), float("inf"), True, [5], {"a": 5}]  # fmt: skip
+DATES = ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT"]
+
+
+@pytest.mark.parametrize("value", [*NEVER, *DATES])
+def test_a_time_that_is_none_is_not_heeded_wherever_it_stands(value: Any) -> None:
+    said = str(value)
+    headers: list[dict[str, str]] = [
+        {"retry-after": said}, {"retry-after-ms": said},
+        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": said},
+    ]  # fmt: skip
+    names = ("retry_after", "retryAfter", "retry_after_seconds", "retry_after_ms")
+    errors = [{name: value} for name in names]
+    found = [refused(429, one, b"{}", "mock") for one in headers]
+    found += [broke_off(one, "mock") for one in errors]
+    found += [broke_off({"details": [{"retryDelay": said + "s"}]}, "mock"),
+              broke_off({"message": f"try again in {said}s"}, "mock")]  # fmt: skip
+    for error in found:
+        at = error.retry_at
+        assert error.retry_after is None or 0 < error.retry_after <= LONGEST_S
+        assert at is None or 0 < at <= LATEST_MS
+        codec.lossless(error.to_json())
+        plan = decide(1, error, now_ms=AT, patience_s=1e12, rng=random.Random(1))
+        assert isinstance(plan, Quick | Later | Fail)
+        assert not isinstance(plan, Later) or plan.until_ms <= AT + LONGEST_S * 1000

@@ -85,6 +85,24 @@ def close_turn(s: Scratch, ending: Ending) -> None:
     s.emit("turn/end", _turn_end(s, turn, ending))
 
 
+def cut_off(s: Scratch, number: int, ending: Ending) -> None:
+    """Emit what makes this turn's end one, and nothing more: for when `close_turn` can't. What is left of
+    approvals ends with the turn, in the fold."""
+    turn = s.state.turn
+    if turn is None or turn.number != number:
+        return
+    if turn.abort is not None:
+        ending = attrs.evolve(ending, reason="aborted", cause=turn.abort.cause, error=None)
+    close_compaction(s, ending.reason)
+    for call in list(turn.calls.values()):
+        result = _missing_result(call, ending)
+        s.emit("tool/result", {"turn": number, "step": turn.step, "call": call.id, **result})
+    if s.state.turn is not None and s.state.turn.step_open:
+        s.emit("step/end", {"turn": number, "step": turn.step})
+    _return_claimed(s, ending)
+    s.emit("turn/end", _turn_end(s, turn, ending))
+
+
 def close_compaction(
     s: Scratch, reason: str, *, recovery: bool = False, cause: str | None = None,
     usage: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None,
@@ -184,7 +202,10 @@ _CAUSES: Final = {
 def what_of(call: CallState, describe: Describe) -> str:
     """The gist of a call for people, without its name: ``git push``; of one that makes no sense its raw
     arguments."""
-    said = describe(Call(call.id, call.name, call.arguments))
+    try:
+        said = describe(Call(call.id, call.name, call.arguments))
+    except Exception:  # a tool's own words are no reason for a turn not to end
+        said = call.name
     return (said.removeprefix(call.name).removeprefix(":").strip() or call.arguments)[:200]
 
 

@@ -16,7 +16,7 @@ import trio
 
 from dshd.driver.driver import Driver
 from dshd.driver.port import ROOM_POLL_S
-from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable
+from dshd.errors import Denied, DshError, Faulted, Internal, NoSpace, NotFound, Unavailable, one_line
 from dshd.hooks import causes
 from dshd.hooks.ends import TurnEnds
 from dshd.log.codec import Event
@@ -26,6 +26,7 @@ from dshd.session.deciding import closing, jobbing, lifecycle, queueing
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.broken import Broken
 from dshd.session.disk.ledger import Hooks, Ledger
+from dshd.session.disk.proposals import contained
 from dshd.session.disk.shelf import Shelf
 from dshd.session.fold.events import file_name
 from dshd.session.fold.state import State
@@ -98,6 +99,11 @@ class Live:
         if self.ledger is not None:
             self.ledger.changed.fire()
 
+    def give_up(self, problem: Exception) -> None:
+        log.error("session %s can't go on: %s", self.id, one_line(problem))
+        said = f"how a turn of {self.name} ended can't be written: a mistake in dshd; its log has the details."
+        self.around.start(self._faulted, Faulted(said, hint=f"dshctl reopen {self.id}"))
+
     async def remember(self) -> None:
         if self.keeper is not None:
             await self.keeper.surface()
@@ -124,30 +130,40 @@ class Live:
         )
 
     def _changed(self, events: list[Event]) -> None:
-        """Look at the new state: heed aborts, start the driver, watch the clock, close a run."""
+        """Look at the new state: heed aborts, start the driver, watch the clock, close a run. Whichever of
+        these looks fails, the others are taken: above all, the driver's."""
+        for look in (self._note_abort, self._note_spent, self._note_changes, self._note_attention):
+            contained(look, events)
+        self.used = trio.current_time()
+        contained(self.jobs.heed, events)
+        if any(event.type == "inbox/spliced" for event in events):
+            contained(self.driver.hurry)
+        for poke in (self.ends.poke, self.driver.poke, self.clock.watch, self._close_run):
+            contained(poke)
+        if self.keeper is not None and self.keeper.due():
+            self.around.start(self.keep)
+
+    def _note_abort(self, events: list[Event]) -> None:
         turn = self.state.turn
         if turn is not None and turn.abort is not None:
             self.driver.cancel(turn.abort.cause, turn.number)
+
+    def _note_spent(self, events: list[Event]) -> None:
         self.around.services.days.note(self.id, self.state.lately)
         self.around.board.note(self.id, self.state)
-        if self.state.settings.get("run") and any(event.type == "turn/end" for event in events):
+
+    def _note_changes(self, events: list[Event]) -> None:
+        types = {event.type for event in events}
+        if "turn/end" in types and self.state.settings.get("run"):
             self.around.board.run_ended(self.state)
-        if any(event.type == "session/changed" for event in events):
+        if "session/changed" in types:
             self.driver.look_at_time()
+        if any(type.startswith("approval/") for type in types):
+            self.around.on_approvals()
+
+    def _note_attention(self, events: list[Event]) -> None:
         for notice in causes.notices(self.state, events):
             self.around.services.attention(notice)
-        if any(event.type.startswith("approval/") for event in events):
-            self.around.on_approvals()
-        self.used = trio.current_time()
-        self.jobs.heed(events)
-        if any(event.type == "inbox/spliced" for event in events):
-            self.driver.hurry()
-        self.ends.poke()
-        self.driver.poke()
-        self.clock.watch()
-        self._close_run()
-        if self.keeper is not None and self.keeper.due():
-            self.around.start(self.keep)
 
     def _close_run(self) -> None:
         """A run that is done is closed, when its jobs have ended; those that nobody has kept end with it."""
