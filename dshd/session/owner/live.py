@@ -101,7 +101,7 @@ class Live:
 
     def give_up(self, problem: Exception) -> None:
         log.error("session %s can't go on: %s", self.id, one_line(problem))
-        said = f"how a turn of {self.name} ended can't be written: a mistake in dshd; its log has the details."
+        said = f"how a turn of {self.name} ended can't be written: a mistake in dshd; see its log."
         self.around.start(self._faulted, Faulted(said, hint=f"dshctl reopen {self.id}"))
 
     async def remember(self) -> None:
