@@ -9,7 +9,7 @@ In reading order:
 - `adapter`: what an adapter is, and what one call is pinned to;
 - `openai_request`, `openai`: the chat-completions dialect, out and in;
 - `anthropic_request`, `anthropic`: the messages dialect, likewise;
-- `receiver`, `pieces`, `sse`, `http`: what both stand on;
+- `answers`, `receiver`, `pieces`, `sse`, `http`: what both stand on;
 - `transport`: requests, responses, failures; `exchange`: one of each, by httpx;
 - `rehearsal`: the embedded model that is no AI;
 - `profiles`: quirks, by the model's name; `routes`, `discovery`: which model; `credentials`: keys;

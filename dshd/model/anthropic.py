@@ -19,30 +19,25 @@ A stream is `message_start`, for each block a start, deltas and a stop, `message
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from dshd.model import sse
 from dshd.model.adapter import Emit, PreparedCall
+from dshd.model.answers import DELTA, AnswerReader, as_text
 from dshd.model.anthropic_request import DIALECT, encode
 from dshd.model.chunks import (
     BlockEnd,
     BlockStart,
-    Chunk,
-    Finish,
     Kind,
     Reason,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
 )
 from dshd.model.errors import ModelError
 from dshd.model.failures import broke_off
 from dshd.model.http import Http
-from dshd.model.pieces import MAX_NOISE, Joiner, loads
+from dshd.model.pieces import Joiner, loads
 from dshd.model.receiver import attempt
 from dshd.model.request import ModelRequest
 from dshd.model.transport import place
@@ -63,7 +58,6 @@ DELTAS: dict[str, tuple[Kind, str]] = {
     "thinking_delta": ("reasoning", "thinking"),
     "input_json_delta": ("tool-call", "partial_json"),
 }
-CHUNKS: dict[Kind, Any] = {"text": TextDelta, "reasoning": ReasoningDelta, "tool-call": ToolCallDelta}
 STOPS: dict[str, Reason] = {
     "max_tokens": "max-tokens",
     "model_context_window_exceeded": "max-tokens",
@@ -92,53 +86,20 @@ class Slot:
             return False
 
 
-class Reader:
-    """Bytes of a streamed answer in, chunks out. ``done``: the answer is whole.
-
-    ``max_tokens``: the limit that was sent; an answer that is that long and ends in half a tool call was
-    cut, whatever reason the server gives.
-    """
+class Reader(AnswerReader):
+    """Of the messages dialect."""
 
     def __init__(self, where: str, *, max_tokens: int | None = None) -> None:
-        self.done = False
-        self._where = where
-        self._max_tokens = max_tokens
-        self._events = sse.Decoder()
-        self._out: list[Chunk] = []
-        self._noise = 0
-        self._bytes = 0
+        super().__init__(where, max_tokens)
         self._slots: dict[int, Slot] = {}  # {index on the wire: the newest block there}
         self._order: list[Slot] = []
         self._stop: str | None = None
         self._counts: dict[str, int] = {}
 
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        """Chunks that ``data`` completes. Raises `ModelError`; nothing follows after `done`."""
-        self._bytes += len(data)
-        try:
-            events = self._events.feed(data)
-        except sse.TooLong as error:
-            raise self._malformed(str(error)) from error
-        for event in events:
-            if self.done:
-                return
-            self._event(event)
-            yield from self._taken()
+    def _is_whole(self, left: Sequence[sse.Event]) -> bool:
+        return self._stop is not None and not any(slot.open for slot in self._order)
 
-    def close(self) -> Iterator[Chunk]:
-        """The stream has ended. Raises `ModelError` if the answer is not whole."""
-        if self.done:
-            return
-        if not self._bytes:
-            raise ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty stream")
-        if self._stop is None or any(slot.open for slot in self._order):
-            why = f"{self._where} closed the stream before the answer was complete"
-            raise ModelError("STREAM_CLOSED", why)
-        self._end()
-        yield from self._taken()
-
-    def whole(self, answer: dict[str, Any]) -> Iterator[Chunk]:
-        """An answer that came in one piece, from a server that doesn't stream."""
+    def _take_whole(self, answer: dict[str, Any]) -> None:
         if "content" not in answer:
             self._object("", answer)
         for at, block in enumerate(_list(answer.get("content"))):
@@ -146,27 +107,13 @@ class Reader:
             self._stopped(at)
         self._message(answer)
         self._delta_of_message(answer)
-        self._end()
-        yield from self._taken()
 
-    def _taken(self) -> list[Chunk]:
-        out, self._out = self._out, []
-        return out
+    def _marked(self) -> None:
+        """By relays that speak both dialects."""
+        if self._stop is not None:
+            self._end()
 
-    # -- one event; what it gives goes to ``_out``
-
-    def _event(self, event: sse.Event) -> None:
-        if event.data.strip() == "[DONE]":  # of relays that speak both dialects
-            return self._end() if self._stop is not None else None
-        try:
-            parsed = loads(event.data)
-        except ValueError:
-            parsed = None
-        if isinstance(parsed, dict):
-            return self._object(event.name, parsed)
-        self._noise += 1
-        if self._noise > MAX_NOISE:
-            raise self._malformed("too many lines that aren't JSON")
+    # -- one event
 
     def _object(self, name: str, data: dict[str, Any]) -> None:
         kind = data.get("type") or name
@@ -206,10 +153,10 @@ class Reader:
 
     def _start(self, at: int, block: dict[str, Any]) -> None:
         self._stopped(at)  # of a server that leaves the stop out
-        slot = self._open(at, KINDS.get(_text(block.get("type"))))
+        slot = self._open(at, KINDS.get(as_text(block.get("type"))))
         if slot.kind is None:
             return
-        ident, name = _text(block.get("id")) or None, _text(block.get("name")) or None
+        ident, name = as_text(block.get("id")) or None, as_text(block.get("name")) or None
         call = slot.kind == "tool-call"
         self._out.append(BlockStart(slot.index, slot.kind, ident if call else None, name if call else None))
         if slot.kind == "reasoning":
@@ -217,7 +164,7 @@ class Reader:
         if call:
             slot.given = _dict(block.get("input"))
         else:
-            self._say(slot, _text(block.get("text")) or _text(block.get("thinking")))
+            self._say(slot, as_text(block.get("text")) or as_text(block.get("thinking")))
 
     def _open(self, at: int, kind: Kind | None) -> Slot:
         slot = self._slots[at] = Slot(len(self._order), kind)
@@ -230,26 +177,26 @@ class Reader:
         if isinstance(block.get("signature"), str):
             slot.extra["signature"] = block["signature"]
         if block.get("type") == "redacted_thinking":
-            slot.extra["redacted"] = _text(block.get("data"))
+            slot.extra["redacted"] = as_text(block.get("data"))
 
     def _delta(self, at: int, delta: dict[str, Any]) -> None:
-        kind, member = DELTAS.get(_text(delta.get("type")), (None, ""))
+        kind, member = DELTAS.get(as_text(delta.get("type")), (None, ""))
         slot = self._slots.get(at)
         if delta.get("type") == "signature_delta" and slot is not None and slot.kind == "reasoning":
-            slot.extra["signature"] = slot.extra.get("signature", "") + _text(delta.get("signature"))
+            slot.extra["signature"] = slot.extra.get("signature", "") + as_text(delta.get("signature"))
         if kind is None:
             return
         if slot is None:  # of a server that leaves the start out
             slot = self._open(at, kind)
             slot.extra |= {"dialect": DIALECT} if kind == "reasoning" else {}
         if slot.kind == kind and slot.open:
-            self._say(slot, _text(delta.get(member)))
+            self._say(slot, as_text(delta.get(member)))
 
     def _say(self, slot: Slot, text: str) -> None:
         text = slot.joiner.feed(text)
         if text and slot.kind is not None:
             slot.parts.append(text)
-            self._out.append(CHUNKS[slot.kind](slot.index, text))
+            self._out.append(DELTA[slot.kind](slot.index, text))
 
     def _stopped(self, at: int) -> None:
         slot = self._slots.get(at)
@@ -271,10 +218,7 @@ class Reader:
                 slot.extra["incomplete"] = True  # nobody said that it was whole
             self._stopped(at)
         self._check_there_is_an_answer()
-        if self._counts:
-            self._out.append(Usage(usage_of(self._counts)))
-        self._out.append(Finish(self._reason()))
-        self.done = True
+        self._finished(usage_of(self._counts) if self._counts else None, self._reason())
 
     def _check_there_is_an_answer(self) -> None:
         if self._stop == "refusal" or any(slot.kind and (slot.parts or slot.extra) for slot in self._order):
@@ -291,13 +235,6 @@ class Reader:
             return named or "stop"
         long = self._max_tokens is not None and self._counts.get("output_tokens", 0) >= self._max_tokens
         return "max-tokens" if long and not calls[-1].complete() else "tool-calls"
-
-    def _malformed(self, why: str) -> ModelError:
-        return ModelError("MALFORMED_RESPONSE", f"{self._where} sent what is no answer: {why}")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -21,30 +21,26 @@ Everybody speaks it a little differently. What was seen in the wild and is taken
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from dshd.model import sse
 from dshd.model.adapter import Emit, PreparedCall
+from dshd.model.answers import DELTA, AnswerReader, as_text, is_end_mark
 from dshd.model.chunks import (
     BlockEnd,
     BlockStart,
-    Chunk,
-    Finish,
     Kind,
     Reason,
-    ReasoningDelta,
-    TextDelta,
     ToolCallDelta,
-    Usage,
 )
 from dshd.model.errors import ModelError
 from dshd.model.failures import broke_off
 from dshd.model.http import Http
 from dshd.model.openai_request import encode
-from dshd.model.pieces import MAX_NOISE, Joiner, loads
+from dshd.model.pieces import Joiner, loads
 from dshd.model.receiver import attempt
 from dshd.model.request import ModelRequest
 from dshd.model.transport import place
@@ -83,81 +79,31 @@ class Slot:
             return False
 
 
-class Reader:
-    """Bytes of a streamed answer in, chunks out. ``done``: the answer is whole.
-
-    ``max_tokens``: the limit that was sent; an answer that is that long and ends in half a tool call was
-    cut, whatever reason the server gives. ``needs_end``: the answer is cut unless ``[DONE]`` came.
-    """
+class Reader(AnswerReader):
+    """Of the chat-completions dialect. ``needs_end``: the answer is cut unless ``[DONE]`` came."""
 
     def __init__(self, where: str, *, max_tokens: int | None = None, needs_end: bool = True) -> None:
-        self.done = False
-        self._where = where
-        self._max_tokens = max_tokens
+        super().__init__(where, max_tokens)
         self._needs_end = needs_end
-        self._events = sse.Decoder()
-        self._out: list[Chunk] = []
-        self._noise = 0
-        self._bytes = 0
         self._slots: dict[str, Slot] = {}  # {"text", "reasoning": the block}
         self._calls: list[Slot] = []
         self._finish: str | None = None
         self._usage: dict[str, Any] | None = None
 
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        """Chunks that ``data`` completes. Raises `ModelError`; nothing follows after `done`."""
-        self._bytes += len(data)
-        try:
-            events = self._events.feed(data)
-        except sse.TooLong as error:
-            raise self._malformed(str(error)) from error
-        for event in events:
-            if self.done:
-                return
-            self._event(event)
-            yield from self._taken()
+    def _is_whole(self, left: Sequence[sse.Event]) -> bool:
+        """An event without its blank line may be cut; only the end mark is believed."""
+        return any(map(is_end_mark, left)) or (self._finish is not None and not self._needs_end)
 
-    def close(self) -> Iterator[Chunk]:
-        """The stream has ended. Raises `ModelError` if the answer is not whole."""
-        if self.done:
-            return
-        # an event without its blank line may be cut; only the end mark is believed
-        ended = any(event.data.strip() == "[DONE]" for event in self._events.close())
-        if not self._bytes:
-            raise ModelError("EMPTY_RESPONSE", f"{self._where} sent an empty stream")
-        if not ended and (self._needs_end or self._finish is None):
-            why = f"{self._where} closed the stream before the answer was complete"
-            raise ModelError("STREAM_CLOSED", why)
-        self._end()
-        yield from self._taken()
-
-    def whole(self, answer: dict[str, Any]) -> Iterator[Chunk]:
-        """An answer that came in one piece, from a server that doesn't stream."""
+    def _take_whole(self, answer: dict[str, Any]) -> None:
         for choice in answer.get("choices") or []:
             if isinstance(choice, dict):
                 choice.setdefault("delta", choice.get("message"))
         self._object("", answer)
+
+    def _marked(self) -> None:
         self._end()
-        yield from self._taken()
 
-    def _taken(self) -> list[Chunk]:
-        out, self._out = self._out, []
-        return out
-
-    # -- one event; what it gives goes to ``_out``
-
-    def _event(self, event: sse.Event) -> None:
-        if event.data.strip() == "[DONE]":
-            return self._end()
-        try:
-            parsed = loads(event.data)
-        except ValueError:
-            parsed = None
-        if isinstance(parsed, dict):
-            return self._object(event.name, parsed)
-        self._noise += 1
-        if self._noise > MAX_NOISE:
-            raise self._malformed("too many lines that aren't JSON")
+    # -- one event
 
     def _object(self, name: str, data: dict[str, Any]) -> None:
         error = _error_in(name, data)
@@ -180,9 +126,9 @@ class Reader:
 
     def _delta(self, delta: dict[str, Any]) -> None:
         thought, said = _parts(delta.get("content"))
-        reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning")) or thought
+        reasoning = as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")) or thought
         self._say("reasoning", reasoning)
-        self._say("text", said or _text(delta.get("refusal")))
+        self._say("text", said or as_text(delta.get("refusal")))
         for entry in delta.get("tool_calls") or ():
             if isinstance(entry, dict):
                 self._call(entry)
@@ -203,7 +149,7 @@ class Reader:
     def _call(self, entry: dict[str, Any]) -> None:
         function = entry.get("function")
         function = function if isinstance(function, dict) else {}
-        ident, name = _text(entry.get("id")), _text(function.get("name"))
+        ident, name = as_text(entry.get("id")), as_text(function.get("name"))
         arguments = _arguments(function.get("arguments"))
         slot = self._slot_of(entry.get("index"), ident, name, arguments)
         if slot is None:
@@ -251,10 +197,7 @@ class Reader:
             raise ModelError("EMPTY_RESPONSE", f"{self._where} finished without an answer")
         for slot in sorted([*self._slots.values(), *self._calls], key=lambda slot: slot.index):
             self._close_slot(slot)
-        if self._usage is not None:
-            self._out.append(Usage(usage_of(self._usage)))
-        self._out.append(Finish(self._reason()))
-        self.done = True
+        self._finished(None if self._usage is None else usage_of(self._usage), self._reason())
 
     def _close_slot(self, slot: Slot) -> None:
         owed = slot.joiner.end()
@@ -280,12 +223,6 @@ class Reader:
             return False
         return usage_of(self._usage)["output"] >= self._max_tokens
 
-    def _malformed(self, why: str) -> ModelError:
-        return ModelError("MALFORMED_RESPONSE", f"{self._where} sent what is no answer: {why}")
-
-
-DELTA: dict[Kind, Any] = {"text": TextDelta, "reasoning": ReasoningDelta, "tool-call": ToolCallDelta}
-
 
 def _error_in(name: str, data: dict[str, Any]) -> Any:
     """The error that an event carries, None if it carries none."""
@@ -296,17 +233,15 @@ def _error_in(name: str, data: dict[str, Any]) -> Any:
     return None
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _parts(content: object) -> tuple[str, str]:
     """``(reasoning, text)`` of content, which may be text, a list of parts, or null."""
     if not isinstance(content, list):
-        return "", _text(content)
+        return "", as_text(content)
     parts = [part for part in content if isinstance(part, dict)]
     thoughts = (_parts(part.get("thinking"))[1] for part in parts if part.get("type") == "thinking")
-    return "".join(thoughts), "".join(_text(part.get("text")) for part in parts if part.get("type") == "text")
+    return "".join(thoughts), "".join(
+        as_text(part.get("text")) for part in parts if part.get("type") == "text"
+    )
 
 
 def _arguments(value: object) -> str:

@@ -16,7 +16,8 @@ from dshd.model.blocks import Assembled, Assembler
 from dshd.model.chunks import Chunk
 from dshd.model.errors import ModelError
 from dshd.model.models import Models
-from dshd.model.rehearsal import moves, plan, seconds
+from dshd.model.rehearsal.items import plan, seconds
+from dshd.model.rehearsal.moves import moves
 from dshd.model.request import ModelRequest, text_of, tool_calls
 from dshd.prompt.compaction import asking, framed
 
