@@ -32,7 +32,7 @@ def COMMAND(cli: Cli, short: bool, check: bool) -> int:
     if not cli.json:
         text = [line for line in (short_line(status),) if line] if short else full_lines(cli, status)
         cli.out.lines(text)
-    needs = needing(sessions_of(status)) or refused_schedules(status)
+    needs = needing(sessions_of(status)) or refused_schedules(status) or refused_sends(status)
     return exits.FAILURE if check and needs else exits.DONE
 
 
@@ -75,6 +75,11 @@ def needing(sessions: list[Json]) -> list[Json]:
 
 def _in_state(sessions: list[Json], *states: str) -> list[Json]:
     return [session for session in sessions if session.get("state") in states]
+
+
+def refused_sends(status: Json) -> int:
+    """How many spooled sends were refused, and nobody has looked after."""
+    return int((status.get("spool") or {}).get("refused") or 0)
 
 
 def refused_schedules(status: Json) -> list[Json]:
@@ -120,7 +125,8 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
         for row in session.get("jobs") or ()
     ]
     if not (needs or waits or running or refused or jobs):
-        return [f"{head}  Nothing running, nothing waits for you.", *_tail(status, sessions, now)]
+        nothing = "Nothing running." if refused_sends(status) else "Nothing running, nothing waits for you."
+        return [f"{head}  {nothing}", *_tail(status, sessions, now)]
     blocks = [
         (
             "needs you",
@@ -234,6 +240,13 @@ def _need_approval(session: Json, need: Json, now: int) -> tuple[str, str]:
     )
 
 
+def _need_ended(session: Json, need: Json, now: int) -> tuple[str, str]:
+    ended = "was interrupted" if need.get("what") == "interrupted" else "ended in error"
+    code = f" ({need['code']})" if need.get("code") else ""
+    at = f" {clock(need['at'], now)}" if need.get("at") else ""
+    return f"turn {need.get('turn')} {ended}{at}{code}", f"dshctl retry -s {sentences.name_of(session)}"
+
+
 def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
     mend = f"dshctl fsck --repair {sentences.name_of(session)}"
     return "damaged; what is good can be read", need.get("hint") or mend
@@ -246,6 +259,7 @@ def _need_faulted(session: Json, need: Json, now: int) -> tuple[str, str]:
 _NEEDS = {
     "parked": _need_parked,
     "approval": _need_approval,
+    "ended": _need_ended,
     "damaged": _need_damaged,
     "faulted": _need_faulted,
 }

@@ -120,6 +120,27 @@ def test_status_says_first_what_needs_a_person(dshctl: Dshctl, fake: Fake) -> No
     ]
 
 
+def test_status_names_the_turn_that_nobody_was_told_of(dshctl: Dshctl, fake: Fake) -> None:
+    need = {"kind": "ended", "id": None, "turn": 7, "what": "interrupted", "code": None, "at": PARKED_AT}
+    other = {**need, "what": "error", "code": "AUTH"}
+    sessions = [session("night", "idle", needs=[need]), session("day", "idle", needs=[other])]
+    fake.answers["daemon.status"] = {**STATUS, "sessions": sessions, "closed": 0}
+    lines = dshctl("status").out.partition("needs you\n")[2].splitlines()
+    assert lines[0].rstrip().endswith("dshctl retry -s night")
+    assert "night   turn 7 was interrupted 03:12" in lines[0]
+    assert "day     turn 7 ended in error 03:12 (AUTH)" in lines[1]
+    assert dshctl("status", "--check").code == 1
+
+
+def test_a_spooled_send_that_was_refused_is_a_persons(dshctl: Dshctl, fake: Fake) -> None:
+    spool = {"waiting": 0, "refused": 1, "problem": None, "dir": "/s/spool"}
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [], "spool": spool}
+    ran = dshctl("status", "--check")
+    assert ran.code == 1
+    assert "nothing waits for you" not in ran.out
+    assert "1 spooled send refused" in ran.out
+
+
 def test_on_a_terminal_nothing_is_wider_than_it(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["daemon.status"] = STATUS
     fake.answers["session.list"] = {"sessions": STATUS["sessions"], "current": None, "closed": 0}

@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import Final
 
 from dshd.session.fold.state import State
+from dshd.session.fold.turns import EndedTurn
 
+_FAILED: Final = ("error", "interrupted")
 _STOPPED: Final = {"budget": "budget", "crash-loop": "interrupted"}  # {what parked it: how its turn ended}
 
 
@@ -31,3 +33,13 @@ def is_cut_off(state: State) -> bool:
     last = state.turns.get(state.last_turn)
     by = state.parked.by if state.parked is not None else ""
     return last is not None and _STOPPED.get(by) == last.reason
+
+
+def failed(state: State) -> EndedTurn | None:
+    """The last turn, if it came to nothing and nothing goes on by itself: nobody may have been there to
+    be told. Dealt with by whatever comes after it, or by closing the session."""
+    last = state.turns.get(state.last_turn)
+    if last is None or last.reason not in _FAILED or not last.members:
+        return None
+    goes_on = state.turn is not None or state.runnable or state.again is not None
+    return None if goes_on or state.closed or waits_for_person(state) else last

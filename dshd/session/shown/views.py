@@ -265,7 +265,17 @@ def _needs(state: State, broken: str | None) -> list[dict[str, Any]]:
     if broken is not None:
         return [{"kind": broken, "id": None}]
     asks = [{"kind": "approval", "id": one.id, "what": one.what, "at": one.at} for one in state.asks]
-    return asks + ([{"kind": "parked", "id": None}] if parking.waits_for_person(state) else [])
+    if parking.waits_for_person(state):
+        return [*asks, {"kind": "parked", "id": None}]
+    return asks or _came_to_nothing(parking.failed(state))
+
+
+def _came_to_nothing(turn: EndedTurn | None) -> list[dict[str, Any]]:
+    if turn is None:
+        return []
+    code = (turn.error or {}).get("code")
+    return [{"kind": "ended", "id": None, "turn": turn.number, "what": turn.reason, "code": code,
+             "at": turn.ended_at}]  # fmt: skip
 
 
 def approval(state: State, one: Approval) -> dict[str, Any]:

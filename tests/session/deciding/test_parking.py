@@ -140,8 +140,26 @@ async def test_what_is_listed_as_parked_is_what_waits_for_a_person(how: Any, wai
         parked = session.state.parked
         needed = parked is not None and waits
         view = session.show()
-        assert [need["kind"] for need in view["needs"]] == ["parked"] * needed
+        failed = how is by_error and not needed
+        assert [need["kind"] for need in view["needs"]] == ["parked"] * needed + ["ended"] * failed
         assert view["state"] == ("parked" if needed else "idle")
+
+
+async def test_a_turn_that_came_to_nothing_is_a_persons_until_something_comes_after_it() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await begin(world, session)
+        after = world.crash()
+    async with after.run():
+        again = await after.again(session)
+        await again.start()
+        await rest(again)
+        (need,) = again.show()["needs"]
+        assert (need["kind"], need["turn"], need["what"]) == ("ended", 1, "interrupted")
+        after.script = [say("done")]
+        await followup(again, "go on")
+        await rest(again)
+        assert again.show()["needs"] == []
 
 
 @pytest.mark.parametrize("how", [by_abort, by_error, by_interrupt_keep], ids=lambda how: how.__name__)
