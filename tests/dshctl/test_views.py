@@ -127,8 +127,8 @@ def test_status_names_the_turn_that_nobody_was_told_of(dshctl: Dshctl, fake: Fak
     fake.answers["daemon.status"] = {**STATUS, "sessions": sessions, "closed": 0}
     lines = dshctl("status").out.partition("needs you\n")[2].splitlines()
     assert lines[0].rstrip().endswith("dshctl retry -s night")
-    assert "night   turn 7 was interrupted 03:12" in lines[0]
-    assert "day     turn 7 ended in error 03:12 (AUTH)" in lines[1]
+    assert "night     turn 7 was interrupted 03:12" in lines[0]
+    assert "day       turn 7 ended in error 03:12 (AUTH)" in lines[1]
     assert dshctl("status", "--check").code == 1
 
 
