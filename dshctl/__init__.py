@@ -9,7 +9,7 @@ In reading order:
 - `text`, `keys`: what is said; `occasion`, `zone`: when; `options`: what may be typed with it; `settling`:
   which session is meant, and what is made if there is none;
 - `sending`, `spooling`: how it goes out; `follow`: waiting for an end; `approvals`: asking who waits;
-- `attaching`: a terminal on a session; `piping`: lines for programs;
+- `attaching`: a terminal on a session; `piping`: lines for programs; `acp`: an agent for editors;
 - `offline`: views from the files; `pages`: the files that come along; `installing`: put where they are looked
   for; `completing`: what Tab gives;
 - `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `times`: what is shown; `exits`: what the

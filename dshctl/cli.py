@@ -81,6 +81,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "completion": Entry("completion", "completion for bash, zsh or fish"),
     "fsck": Entry("fsck", "check the logs; --repair one"),
     "daemon": Entry("daemon", "start, stop, restart, reload the daemon"),
+    "acp": Entry("acp", "an agent for editors (Agent Client Protocol)"),
     "rpc": Entry("rpc", "the daemon's protocol, for programs"),
     "ping": Entry("ping", "is a daemon there?"),
 }

@@ -14,7 +14,7 @@ from dshd import __version__, wire
 # Known by the contract, not in this version.
 LATER: Final = frozenset(
     """
-    acp agents
+    agents
     """.split()  # noqa: SIM905 - a list to be read
 )
 
