@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dshctl import sentences, times
 from dshctl.output import one_line, visible
-from dshd import wire
+from dshd import nesting, wire
 from dshd.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _whole(approval: Json) -> Iterator[str]:
 def _arguments(raw: Any) -> Iterator[str]:
     """``content:`` and below it the text; what can't be read as it is."""
     try:
-        given = json.loads(str(raw or "{}"), strict=False)
+        given = nesting.loads(str(raw or "{}"), strict=False)
     except ValueError:
         yield str(raw)
         return

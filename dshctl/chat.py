@@ -17,7 +17,6 @@ agent said waits until it is known whether it was the last thing.
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from typing import Any, Final
 from dshctl import times
 from dshctl.output import cut, one_line, pad, width
 from dshctl.sentences import count, when, who, you
-from dshd import budgets, wire
+from dshd import budgets, nesting, wire
 
 Json = dict[str, Any]
 
@@ -425,7 +424,7 @@ def _error_word(data: Json) -> str:
 def call_line(name: str, arguments: str) -> str:
     """A tool call in a few words: ``$ make test``, ``edit src/api/token.py``, ``grep TODO``."""
     try:
-        args = json.loads(arguments or "{}")
+        args = nesting.loads(arguments or "{}")
     except ValueError:
         args = {}
     if not isinstance(args, dict):

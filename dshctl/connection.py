@@ -84,7 +84,7 @@ class Connection:
     def _object(self, line: bytes) -> dict[str, Any]:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Garbage("what answers there does not speak dshd's protocol") from None
         if not isinstance(value, dict):
             raise Garbage("what answers there does not speak dshd's protocol")

@@ -74,7 +74,7 @@ class Pipe:
             return
         try:
             request = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             request = None
         self.asked += not (isinstance(request, dict) and "id" not in request and "method" in request)
 

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from dshd import nesting
 from dshd.errors import NotFound
 from dshd.log.disk import Disk
 from dshd.wire import SPOOLED, spool_uuid
@@ -114,7 +115,7 @@ def decode(data: bytes) -> Spooled:
     if tail != _CRC % zlib.crc32(body):
         raise Broken("its checksum is wrong")
     try:
-        fields = json.loads(body + b"}")
+        fields = nesting.loads(body + b"}")
     except ValueError:
         raise Broken("it is not JSON") from None
     if not isinstance(fields, dict) or fields.get("version") != VERSION:

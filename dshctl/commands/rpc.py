@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ from dshctl import exits
 from dshctl.base import Cli, Mistake, command
 from dshctl.client import OutcomeUnknown
 from dshctl.output import dump
-from dshd import paths
+from dshd import nesting, paths
 from dshd.errors import Unreachable
 
 
@@ -38,7 +37,7 @@ def COMMAND(cli: Cli, method: str | None, params: str | None) -> int:
 
 def _object(text: str | None) -> dict[str, Any]:
     try:
-        params = json.loads(text or "{}")
+        params = nesting.loads(text or "{}")
     except ValueError as error:
         raise Mistake(f"the parameters are no JSON: {error}") from None
     if not isinstance(params, dict):

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from dshd import nesting
 from dshd.errors import Invalid
 from dshd.tools.tool import clean
 from dshd.wire import parse_duration
@@ -104,8 +105,8 @@ def _object(ended: Ended) -> Mapping[str, Any]:
     if not ended.stdout.strip():
         return {}
     try:
-        found = json.loads(ended.stdout)
-    except (ValueError, RecursionError):
+        found = nesting.loads(ended.stdout)
+    except ValueError:
         raise Unusable("its answer is not JSON") from None
     if not isinstance(found, dict):
         raise Unusable("its answer is not a JSON object")

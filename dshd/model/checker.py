@@ -23,6 +23,7 @@ from typing import Any
 import attrs
 import orjson
 
+from dshd import nesting
 from dshd.model.errors import ModelError
 from dshd.model.request import Block, Memo, Message, ModelRequest, ToolSpec, shared, tool_calls
 
@@ -148,10 +149,11 @@ def _sendable(block: Block) -> Block:
 
 
 def _object(arguments: str) -> str:
-    """The raw text if it is a JSON object, else ``{}``: a cut call would spoil every later request."""
+    """The raw text if it is a JSON object, else ``{}``: a cut call would spoil every later request, and so
+    would one that is nested too deeply."""
     try:
-        return arguments if isinstance(orjson.loads(arguments), dict) else "{}"
-    except orjson.JSONDecodeError:
+        return arguments if isinstance(nesting.shallow(orjson.loads(arguments)), dict) else "{}"
+    except ValueError:  # no JSON, or deeper than any server takes
         return "{}"
 
 

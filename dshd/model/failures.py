@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from dshd import nesting
 from dshd.model.errors import ModelError
 
 MAX_MESSAGE = 500
@@ -172,8 +173,8 @@ def _status_of(error: Any) -> int | None:
 def _error_of(body: bytes) -> Any:
     """The error object in a JSON body, wherever providers put it; None if there is none."""
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        parsed = nesting.shallow(orjson.loads(body))
+    except ValueError:  # no JSON, or too deep
         return None
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]

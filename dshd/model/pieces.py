@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import attrs
 import orjson
 
+from dshd import nesting
 from dshd.model.checker import clean_text
 
 MAX_NOISE = 100  # lines that aren't JSON, before the stream is given up
 
 
 def loads(text: str) -> Any:
-    """JSON as the wire has it. ValueError if it isn't; lone surrogates are left in for the joiner."""
+    """JSON as the wire has it. ValueError if it isn't, or is too deep; lone surrogates are left in for the
+    joiner."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return json.loads(text)  # takes what orjson refuses: lone surrogates, NaN
+        return nesting.loads(text)  # takes what orjson refuses: lone surrogates, NaN
+    brackets = text.count("[") + text.count("{")
+    return value if brackets <= nesting.MAX_DEPTH else nesting.shallow(value)
 
 
 @attrs.define

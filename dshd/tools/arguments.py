@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from dshd import nesting
 from dshd.plural import count
 from dshd.tools.tool import Args, clean
 
@@ -39,10 +40,10 @@ def parse(raw: str) -> Args:
 
 def _load(raw: str) -> Any:
     try:
-        value = json.loads(raw, strict=False, object_pairs_hook=_unique, parse_constant=_constant)
+        value = nesting.loads(raw, strict=False, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise BadArguments(_broken(raw, error)) from None
-    except RecursionError:
+    except nesting.TooDeep:
         raise BadArguments("the arguments are nested too deeply") from None
     except BadArguments:
         raise

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dshctl.approvals import body
 from dshctl.chat import Chat, call_line, tokens_text
 from dshd import wire
 from tests.dshctl.conftest import Dshctl
@@ -395,3 +396,11 @@ def test_a_hook_that_failed_before_a_rejection_is_shown_with_it() -> None:
     assert [line[:20] for line in log.lines()[:3]] == [
         "-- turn 12 -- Nov 30", "> 11:29 rejected by ", "  (hook check (pre_s",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("levels", [99, 500, 3000, 100_000])
+def test_a_call_that_is_nested_as_deep_as_a_model_likes_is_shown(levels: int) -> None:
+    raw = '{"path": "a", "x": ' + "[" * levels + "]" * levels + "}"
+    assert call_line("todo", raw).startswith("todo")
+    lines = "\n".join(body({"tool": "todo", "arguments": raw}))
+    assert "[" * min(levels, 90) in lines

@@ -410,3 +410,13 @@ def test_an_error_in_one_piece_is_an_error() -> None:
     with pytest.raises(ModelError) as caught:
         list(Reader("mock").whole({"hello": 1}))
     assert caught.value.code == "EMPTY_RESPONSE"
+
+
+@pytest.mark.parametrize("levels", [500, 1000, 5000])
+def test_an_event_that_is_nested_too_deeply_is_noise(levels: int) -> None:
+    deep = "[" * levels + "]" * levels
+    start = '{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":{"x":%s}}}'
+    reader = Reader("mock")
+    list(reader.feed(f"event: content_block_start\ndata: {start % deep}\n\n".encode()))
+    with pytest.raises(ModelError):
+        list(reader.close())

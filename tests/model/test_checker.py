@@ -297,3 +297,17 @@ def test_an_empty_history_is_refused() -> None:
 
 def test_the_model_never_speaks_last_or_first() -> None:
     assert shape(checked(said(text("a")))) == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("levels", [90, 500, 3000])
+def test_a_call_that_is_nested_too_deeply_does_not_go_back(levels: int) -> None:
+    raw = '{"x": ' + "[" * levels + "]" * levels + "}"
+    called = {"type": "tool-call", "id": "c", "name": "todo", "arguments": raw}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "go"}]},
+        {"role": "assistant", "content": [called]},
+        {"role": "tool", "call": "c", "content": [{"type": "text", "text": "no"}]},
+    ]  # fmt: skip
+    request = check(ModelRequest(system="", messages=tuple(history), tools=()))
+    sent = next(m for m in request.messages if m["role"] == "assistant")["content"][0]["arguments"]
+    assert sent == (raw if levels < 100 else "{}")

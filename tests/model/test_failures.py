@@ -218,3 +218,9 @@ def test_a_time_that_is_none_is_not_heeded_wherever_it_stands(value: Any) -> Non
         plan = decide(1, error, now_ms=AT, patience_s=1e12, rng=random.Random(1))
         assert isinstance(plan, Quick | Later | Fail)
         assert not isinstance(plan, Later) or plan.until_ms <= AT + LONGEST_S * 1000
+
+
+@pytest.mark.parametrize("levels", [90, 500, 1000, 5000])
+def test_a_refusal_that_is_nested_as_deep_as_a_server_likes_is_told(levels: int) -> None:
+    body = b'{"error": {"message": ' + b"[" * levels + b"]" * levels + b"}}"
+    assert refused(400, {}, body, "mock").code == "INVALID_REQUEST"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -142,3 +143,14 @@ def test_the_expected_arguments_read_like_a_signature() -> None:
     assert expected(READ) == "{path: string, offset?: integer, how?: a|b}"
     items = {"type": "array", "items": {"type": "object", "properties": {"text": {"type": "string"}}}}
     assert expected({"properties": {"items": items}}) == "{items?: [{text?: string}, ...]}"
+
+
+@pytest.mark.parametrize("levels", [99, 101, 500, 900, 3000, 100_000])
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
+def test_what_is_nested_too_deeply_is_refused_before_anybody_walks_it(levels: int, pair: Any) -> None:
+    raw = '{"x": ' + pair[0] * levels + ("1" if pair[1] == "}" else "") + pair[1] * levels + "}"
+    if levels < 100:
+        json.dumps(parse(raw))
+        return
+    with pytest.raises(BadArguments, match="nested too deeply"):
+        parse(raw)
