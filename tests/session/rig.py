@@ -31,6 +31,7 @@ from dshd.model.chunks import BlockStart, Chunk, Finish, Reason, TextDelta, Tool
 from dshd.model.request import ModelRequest
 from dshd.model.retry import RetryPolicy
 from dshd.model.routes import Choice
+from dshd.session.fold.state import NONE
 from dshd.session.fold.who import Peer
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
@@ -259,6 +260,7 @@ class World:
             await self.registry.start()
             yield self
             nursery.cancel_scope.cancel()
+        assert not NONE, "somebody wrote into what all states share"
 
     async def session(self, **params: Any) -> Session:
         p = wire.CreateParams(dir="/", mode=params.pop("mode", "full"), **params)

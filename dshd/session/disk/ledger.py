@@ -19,7 +19,6 @@ question: reading never writes.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -73,7 +72,7 @@ class Ledger:
         self.busy = False
         self._hooks = hooks
         self._prelude = prelude
-        self._waiting: deque[Proposal[Any]] = deque()
+        self._waiting: list[Proposal[Any]] = []
         self._batch: list[Proposal[Any]] = []
         self._watched = False
         self._sync_wanted = False
@@ -181,8 +180,8 @@ class Ledger:
         self.changed.fire()
 
     async def _one_round(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_IN_A_BATCH))]
-        self._batch = batch
+        batch = self._batch = self._waiting[:MOST_IN_A_BATCH]
+        del self._waiting[:MOST_IN_A_BATCH]
         try:
             if (gone := self._hooks.gone()) is not None:
                 self._come_late(batch, gone)

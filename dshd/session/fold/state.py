@@ -45,6 +45,10 @@ class Keyed:
     fingerprint: str
 
 
+# What a mapping of a new state is; one for all states, of which thousands may be loaded.
+NONE: Final[Mapping[Any, Any]] = {}
+
+
 @attrs.define(slots=True)
 class State:
     """``settings``: mode, model, ask, net, env names, ... as in `session/header`, then changed.
@@ -67,7 +71,7 @@ class State:
     saying anything between."""
 
     header: Mapping[str, Any] | None = None
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: Mapping[str, Any] = NONE
     closed: bool = False
     seq: int = -1
     time: int = 0
@@ -91,23 +95,23 @@ class State:
     compactions: int = 0
     context: int | None = None
     asked: int | None = None
-    factors: Mapping[str, float] = attrs.field(factory=dict)
+    factors: Mapping[str, float] = NONE
     title: str = ""
     gap: bool = False
     repaired: bool = False
     doubted: tuple[str, ...] = ()
     begun: bool = False
-    ends: Mapping[int, int] = attrs.field(factory=dict)
+    ends: Mapping[int, int] = NONE
     todo: tuple[Mapping[str, Any], ...] = ()
     removals: undo.Removals = ()
-    spent: Mapping[str, Any] = attrs.field(factory=dict)
-    lately: Mapping[int, Mapping[str, Any]] = attrs.field(factory=dict)
-    raised: Mapping[str, float] = attrs.field(factory=dict)
+    spent: Mapping[str, Any] = NONE
+    lately: Mapping[int, Mapping[str, Any]] = NONE
+    raised: Mapping[str, float] = NONE
     adding: Mapping[str, float] | None = None
-    schedules: schedules.Schedules = attrs.field(factory=dict)
-    approvals: Mapping[str, Approval] = attrs.field(factory=dict)
+    schedules: schedules.Schedules = NONE
+    approvals: Mapping[str, Approval] = NONE
     allowed: tuple[Allowed, ...] = ()
-    jobs: Jobs = attrs.field(factory=dict)
+    jobs: Jobs = NONE
     wakes: int = 0
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
