@@ -39,13 +39,13 @@ USUAL: Final[dict[str, Entry]] = {
     "inject": Entry("inject", "slip a fact in; wakes nobody", "dshctl inject 'main is frozen today'"),
     "status": Entry("status", "what runs, waits, and needs you", "dshctl status"),
     "log": Entry("log", "the conversation", "dshctl log -f"),
-    "answer": Entry("answer", "the last answer", "dshctl answer > review.md"),
+    "attach": Entry("attach", "a terminal on a session", "dshctl attach"),
     "queue": Entry("queue", "what is still to be done", "dshctl queue"),
     "abort": Entry("abort", "stop the turn that is running", "dshctl abort"),
     "ls": Entry("ls", "the sessions", "dshctl ls --all"),
 }
 OTHERS: Final[dict[str, Entry]] = {
-    "attach": Entry("attach", "a terminal on a session: see, and say"),
+    "answer": Entry("answer", "the last answer"),
     "interrupt": Entry("interrupt", "stop what runs and do this instead"),
     "wake": Entry("wake", "go on after a park; release a held message"),
     "retry": Entry("retry", "the last turn once more, if it failed"),
@@ -81,11 +81,16 @@ OTHERS: Final[dict[str, Entry]] = {
     "completion": Entry("completion", "completion for bash, zsh or fish"),
     "fsck": Entry("fsck", "check the logs; --repair one"),
     "daemon": Entry("daemon", "start, stop, restart, reload the daemon"),
+    "ping": Entry("ping", "is a daemon there?"),
     "acp": Entry("acp", "an agent for editors (Agent Client Protocol)"),
     "rpc": Entry("rpc", "the daemon's protocol, for programs"),
-    "ping": Entry("ping", "is a daemon there?"),
 }
 COMMANDS: Final = {**USUAL, **OTHERS}
+# {the first command of a group of the others: its heading in --help}
+GROUPS: Final = {
+    "answer": "A conversation:", "approvals": "What waits, and what goes on beside:", "new": "Sessions:",
+    "tools": "Models and tools:", "key": "Looking after it:", "acp": "For programs:",
+}  # fmt: skip
 
 
 class Root(click.Group):
@@ -130,7 +135,12 @@ def usual_lines() -> list[str]:
 
 
 def other_lines() -> list[str]:
-    return ["More:", *(f"  {name:<10} {entry.does}" for name, entry in OTHERS.items())]
+    lines: list[str] = []
+    for name, entry in OTHERS.items():
+        if name in GROUPS:
+            lines += ["", GROUPS[name]]
+        lines.append(f"  {name:<10} {entry.does}")
+    return lines[1:]
 
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

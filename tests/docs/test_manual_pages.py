@@ -34,6 +34,15 @@ def test_a_page_is_clean_mdoc(page: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_page_names_all_the_others_in_order() -> None:
+    own = [tuple(p.name.rsplit(".", 1)) for p in (ROOT / "man").iterdir()]
+    for name, section in own:
+        ends = (ROOT / "man" / f"{name}.{section}").read_text().partition(".Sh SEE ALSO\n")[2]
+        named = re.findall(r"^\.Xr (\S+) (\d)", ends, re.MULTILINE)
+        assert set(named) >= {other for other in own if other != (name, section)}
+        assert named == sorted(named, key=lambda one: (one[1], one[0]))
+
+
 def exit_items() -> dict[int, str]:
     """{exit status: what dshctl(1) says of it}"""
     found = {}

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from dshctl import cli, exits, keys
-from dshctl.cli import COMMANDS, ROOT, USUAL
+from dshctl.cli import COMMANDS, GROUPS, ROOT, USUAL
 from dshctl.words import LATER, NEAR, SYNONYMS
 from dshd import errors
 from dshd.errors import Invalid
@@ -37,6 +37,9 @@ def test_help_exits_0_and_names_every_command(dshctl: Dshctl) -> None:
         assert name in ran.out
         assert entry.does in ran.out
     assert "dshctl run 'what is in this directory?'" in ran.out
+    lines = ran.out.splitlines()
+    for first, heading in GROUPS.items():
+        assert lines[lines.index(heading) + 1].split()[0] == first
 
 
 @pytest.mark.parametrize("name", COMMANDS)
