@@ -22,10 +22,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from dshctl import sentences, times
-from dshctl.chat import Chat, call_line
+from dshctl.chat import Chat
 from dshctl.client import Client, TimedOut
 from dshctl.connection import Connection, LogLine, Lost, result_of
 from dshctl.ends import show_result
+from dshctl.excerpts import call_line
 from dshctl.output import Out, cut, visible
 from dshd import errors, reasons, wire
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dshctl import approvals
-from dshctl.chat import call_line, text_of
+from dshctl.excerpts import call_line, text_of
 
 Json = dict[str, Any]
 MOST: Final = 20_000  # characters of a result that an editor is shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dshctl.base import Cli, command
-from dshctl.chat import tokens_text
+from dshctl.excerpts import tokens_text
 from dshctl.output import table
 from dshd import wire
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dshctl import sentences, text
 from dshctl.base import SESSION, Cli, command, one_session, session_argument
-from dshctl.chat import cost_parts, tokens_text
+from dshctl.excerpts import cost_parts, tokens_text
 from dshctl.output import one_line
 from dshctl.times import coming, moment, now_ms
 from dshd import budgets, wire

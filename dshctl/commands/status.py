@@ -162,7 +162,7 @@ def _version(status: Json) -> str:
 
 
 def _today(status: Json) -> str:
-    from dshctl.chat import cost_parts, tokens_text
+    from dshctl.excerpts import cost_parts, tokens_text
 
     today = status.get("today") or {}
     parts = [f"{tokens_text(today['tokens'])} tokens"] if today.get("tokens") else []

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dshctl.approvals import body
-from dshctl.chat import Chat, call_line, tokens_text
+from dshctl.chat import Chat
+from dshctl.excerpts import call_line, tokens_text
 from dshd import wire
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import Drop, Fake, Hang
