@@ -58,6 +58,7 @@ OTHERS: Final[dict[str, Entry]] = {
     "deny": Entry("deny", "don't let it run"),
     "message": Entry("message", "a message's way, step by step"),
     "why": Entry("why", "what a message waits for, in one sentence"),
+    "agents": Entry("agents", "sessions that work for others"),
     "jobs": Entry("jobs", "what goes on in the background"),
     "schedule": Entry("schedule", "what is sent by the clock"),
     "new": Entry("new", "make a session"),

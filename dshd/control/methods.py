@@ -16,6 +16,7 @@ from dshd import wire
 from dshd.control.access import AgentMay
 from dshd.control.calls import Call, Handler, Offer
 from dshd.control.handlers import (
+    agents,
     approvals,
     daemon,
     fsck,
@@ -100,6 +101,8 @@ _TABLE: Final = (
     Method(wire.SchedulePauseParams, schedules.changing("pause"), writes=True, agent="no"),
     Method(wire.ScheduleResumeParams, schedules.changing("resume"), writes=True, agent="no"),
     Method(wire.ScheduleRunParams, schedules.run, writes=True, agent="no"),
+    Method(wire.AgentListParams, agents.ls),
+    Method(wire.AgentStopParams, agents.stop, writes=True, agent="no"),
     Method(wire.JobListParams, jobs.ls),
     Method(wire.JobOutputParams, jobs.output, waits=True),
     Method(wire.JobStopParams, jobs.stop, writes=True, agent="no"),

@@ -315,7 +315,7 @@ class Driver:
         """The budget that keeps a turn from running now."""
         services, config = self._services, self._services.config()
         now = budget.Now(today=services.days.counted(config, services.now()))
-        return budget.stops(state, config, now)
+        return budget.stops(state, config, now) or services.ties.stops(state)
 
     async def _guarded(self, run: Run) -> Ending | None:
         """The work in its scope, with every failure turned into the way the turn ends."""

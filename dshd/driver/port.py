@@ -42,6 +42,11 @@ class Owner(Protocol):
         ...
 
     @property
+    def agents(self) -> Any:
+        """Its subagents (`tools.agents.Kin`)."""
+        ...
+
+    @property
     def jobs(self) -> Any:
         """Where commands go on in the background (`tools.jobs.House`)."""
         ...
@@ -81,6 +86,16 @@ class Numbers(Protocol):
     async def take(self, kind: str, count: int, session: str) -> list[str]:
         """The next ``count`` ids of a kind, ``["a3", "a4"]``. Durability: they are taken for ever."""
         ...
+
+
+class Untied:
+    """For sessions that have no parents (`registry.kin.Ties`)."""
+
+    def stops(self, state: State) -> Any:
+        return None
+
+    def bounds(self, state: State, mode: str, net: bool) -> tuple[str, bool]:
+        return mode, net
 
 
 class Unnumbered:
@@ -137,7 +152,8 @@ class RealOutside:
 class Services:
     """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent;
     ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event;
-    ``allowed``: what a person has allowed in every session."""
+    ``allowed``: what a person has allowed in every session; ``ties``: what subagents share with their
+    parents."""
 
     models: Any
     tools: Any
@@ -161,6 +177,7 @@ class Services:
     )
     attention: Attention = attrs.field(factory=Attention)
     hooks: Any = attrs.field(factory=NoHooks)
+    ties: Any = attrs.field(factory=lambda: Untied())
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})
 
     @property

@@ -144,7 +144,7 @@ class Run:
 
     def stops(self, state: State) -> budget.Stop | None:
         """The budget that keeps the turn from going on."""
-        return budget.stops(state, self.services.config(), self.now)
+        return budget.stops(state, self.services.config(), self.now) or self.services.ties.stops(state)
 
     def partial(self) -> list[dict[str, Any]]:
         """What has streamed and is worth keeping if the turn ends now."""

@@ -244,6 +244,9 @@ def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
     settings, services = run.state.settings, run.services
     config = services.config()
     spill, attachments = _places(run.session_dir)
+    mode, net = str(settings.get("mode") or "workspace"), bool(settings.get("net"))
+    if settings.get("agent"):
+        mode, net = services.ties.bounds(run.state, mode, net)
     return ToolContext(
         session=run.state.id,
         name=run.state.name,
@@ -251,8 +254,8 @@ def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
         dir=_path(str(settings.get("dir") or "/")),
         spill_dir=spill,
         env=services.environment(run.state),
-        mode=str(settings.get("mode") or "workspace"),
-        net=bool(settings.get("net")),
+        mode=mode,
+        net=net,
         hidden=services.hidden,
         readable=(spill, attachments),
         protected=services.protected,
@@ -260,12 +263,21 @@ def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
         grants=(*granted, *approvals.standing(run)),
         spawner=services.spawner,
         jobs=run.owner.jobs,
+        agents=run.owner.agents,
+        rest=partial(_rest, run),
+        back=partial(hurry.take_place, run),
         todo=run.state.todo,
         ask=str(settings.get("ask") or "deny"),
         bash_max=config.tools.bash_max,
         sandbox=config.tools.sandbox,
         home=services.home,
     )
+
+
+def _rest(run: Run, doing: str) -> None:
+    """A call that only waits for others holds no place, and takes no time of the turn's."""
+    run.seat.leave()
+    run.says(doing, waits="agent")
 
 
 _path = lru_cache(256)(Path)

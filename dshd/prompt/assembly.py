@@ -31,6 +31,7 @@ IDENTITY = (
 
 # what the descriptions of the tools don't say: when to use which, and how they work together
 GUIDANCE = {
+    "agent": "for parts that can be done side by side, or whose detail you don't need; say all it must know.",
     "bash": "for running programs and tests; for files prefer read, edit, glob and grep, which are bounded.",
     "edit": "read a file before you edit it; make small edits rather than writing the whole file again.",
     "fetch": "for documentation and pages that you have the address of; to download a file use bash.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dshd.tools.agents import Agent
 from dshd.tools.bash import Bash
 from dshd.tools.fetch.tool import Fetch
 from dshd.tools.files import Edit, Read, Write
@@ -16,7 +17,7 @@ FETCH_OFF = "a person can turn it on in the config, with fetch = true under [too
 def builtin_tools(provider_keys: frozenset[str] = frozenset()) -> Registry:
     """A registry of all of them. ``provider_keys`` are names of variables that no command may see.
     `fetch` is off until it is turned on."""
-    tools = Bash(provider_keys), Read(), Write(), Edit(), Glob(), Grep(), Jobs(), Todo(), Fetch()
+    tools = Agent(), Bash(provider_keys), Read(), Write(), Edit(), Glob(), Grep(), Jobs(), Todo(), Fetch()
     registry = Registry(tools)
     registry.turn(Fetch.name, FETCH_OFF)
     return registry

@@ -9,7 +9,7 @@ differently. Any other exception is contained by the registry and becomes an err
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -41,6 +41,10 @@ class Rule:
     host: str | None = None
 
 
+async def at_once() -> None:
+    """Nothing was given up that has to be had again."""
+
+
 @attrs.frozen(slots=True, kw_only=True)
 class ToolContext:
     """What a body may know of the session it works for.
@@ -50,8 +54,9 @@ class ToolContext:
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
     ``change`` is how a person changes its settings; ``grants`` what a person has allowed. ``keep`` takes
     the output of a call that is being cancelled, if it has something to say beyond that. ``call`` is the
-    call's id, ``jobs`` where commands go on in the background (`jobs.House`); through ``leaving`` a command
-    that is cancelled may go there (`jobs.Leaving`).
+    call's id, ``jobs`` where commands go on in the background (`jobs.House`), ``agents`` its subagents
+    (`agents.Kin`); through ``leaving`` a command that is cancelled may go there (`jobs.Leaving`). Between
+    ``rest``, which takes what it does in a line, and ``back`` a call only waits for others.
     """
 
     session: str
@@ -76,7 +81,10 @@ class ToolContext:
     keep: Callable[[ToolOutput], None] | None = None
     call: str = ""
     jobs: Any = None
+    agents: Any = None
     leaving: Any = None
+    rest: Callable[[str], None] = lambda doing: None
+    back: Callable[[], Awaitable[None]] = at_once
 
 
 @attrs.frozen(slots=True)

@@ -4,7 +4,7 @@ The protocol is JSON-RPC 2.0, one object per line (see `control`). Here is what 
 
 - `terms`: words and numbers; `params`: what a class of parameters is made of;
 - the parameters of every method, by family: `daemon`, `sessions`, `sending`, `turns`, `queue`, `schedules`,
-  `jobs`, `messages`, `approvals`, `logs`, `prompts`, `transfer`;
+  `jobs`, `agents`, `messages`, `approvals`, `logs`, `prompts`, `transfer`;
 - `ids`: the forms of ids and names; `which`: how a session reference as typed becomes a session;
 - `quantities`, `times`, `settings`: durations, amounts, moments and settings as they are typed; `spelling`:
   near words.
@@ -27,6 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dshd.wire.agents import *
     from dshd.wire.approvals import *
     from dshd.wire.daemon import *
     from dshd.wire.ids import *
@@ -75,6 +76,7 @@ HOLDS: Final = {  # {module: the names in it}
         QueueLsParams QueueShowParams QueueEditParams QueueFirstParams QueueLastParams
         QueuePromoteParams QueueDemoteParams QueueRmParams QueueClearParams QueueUndoParams
     """,
+    "agents": "AgentListParams AgentStopParams",
     "jobs": "JobListParams OfJob JobOutputParams JobStopParams JobKeepParams",
     "messages": "MessageShowParams MessageWhyParams AnswerShowParams",
     "approvals": """

@@ -38,7 +38,7 @@ READERS = {
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
     "schedule.list", "schedule.log", "tool.list", "usage.show",
-    "approval.list", "approval.follow", "prompt.show", "job.list", "job.output",
+    "approval.list", "approval.follow", "prompt.show", "job.list", "job.output", "agent.list",
 }  # fmt: skip
 
 
@@ -65,6 +65,7 @@ VALID: dict[str, dict[str, Any]] = {
     "session.rename": {"session": "api", "name": "other"},
     "queue.edit": {"message": "s1234567.1", "text": "x"},
     **{f"queue.{op}": {"messages": ["s1234567.1"]} for op in ("first", "last", "promote", "demote", "rm")},
+    "agent.stop": {"agent": "s1234567"},
     **{f"job.{op}": {"job": "j1"} for op in ("stop", "keep")},
     "session.send": {"session": "api", "text": "x"},
     "attachment.put": {"text": "x"},

@@ -177,8 +177,8 @@ SESSION: Json = {
     "pending": {"next-turn": 2, "next-step": 1, "held": 1},
     "parked": None, "jobs": [], "needs": [], "context": None, "model": "fast", "mode": "workspace",
     "patience": None, "net": False, "ask": "wait",
-    "implicit": True, "run": False, "parent": None, "key": None, "cost": None, "tokens": 118000,
-    "bytes": 412690,
+    "implicit": True, "run": False, "parent": None, "agent": None, "agents": 0, "key": None, "cost": None,
+    "tokens": 118000, "bytes": 412690,
     "created_at": 0, "active_at": 0,
 }  # fmt: skip
 

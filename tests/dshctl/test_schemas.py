@@ -153,7 +153,13 @@ PIECE: Json = {
     "type": "job-output", "id": "j3", "offset": 0, "next": 3, "size": 3, "text": "cc\n", "state": "running",
     "end": None, "path": "/spill/job-x.out",
 }  # fmt: skip
+AGENT: Json = {
+    "type": "agent", "id": "s5h8w2c1", "session": "s4h8w2c1", "name": "api", "turn": 1, "prompt": "look",
+    "context": "fresh", "state": "running", "step": 2, "outcome": None, "text": None, "cost": None,
+    "started_at": 0, "ended_at": None,
+}  # fmt: skip
 ANSWERS: Json = {
+    "agent.list": {"type": "agents", "agents": [AGENT]}, "agent.stop": AGENT,
     "job.list": {"type": "jobs", "jobs": [JOB]}, "job.stop": JOB, "job.keep": {**JOB, "kept": True},
     "job.output": PIECE,
     "approval.list": {"type": "approvals", "exit": 0, "approvals": [APPROVAL], "allowed": [ALLOWED]},
@@ -209,6 +215,7 @@ EVERY = [
     ("queue undo", ["undone"]), ("steer --dry-run x", ["would"]),
     ("approvals", ["approval", "allowed"]), ("approvals --forget a2", ["forgotten"]),
     ("allow a3", ["approval"]), ("allow a3 --session", ["approval"]), ("deny a3 --reason no", ["approval"]),
+    ("agents", ["agent"]), ("agents stop s5h8w2c1", ["agent"]),
     ("jobs", ["job"]), ("jobs stop j3", ["job"]), ("jobs keep j3", ["job"]),
     ("jobs output j3", ["job-output"]),
     ("message s4h8w2c1.17", ["message"]),

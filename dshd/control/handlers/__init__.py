@@ -1,5 +1,5 @@
 """How each method is answered, by family; which method is whose is in `dshd.control.methods`.
 
 `daemon`, `looking` · `sessions`, `settings`, `transfer`, `fsck` · `saying`, `stopping`, `waiting` · `queue`,
-`schedules`, `jobs`, `messages`, `approvals`, `prompts`, `logs`.
+`schedules`, `jobs`, `agents`, `messages`, `approvals`, `prompts`, `logs`.
 """

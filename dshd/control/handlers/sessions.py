@@ -40,7 +40,9 @@ async def _made(call: Call, params: wire.CreateParams) -> Created:
 
 async def ls(call: Call) -> Json:
     sessions = await call.registry.views(True)
-    shown = [one for one in sessions if call.params.all or one["state"] != "closed"]
+    shown = [
+        one for one in sessions if call.params.all or not (one["state"] == "closed" or one.get("agent"))
+    ]
     cwd = call.params.cwd
     here = wire.session_of_directory(await call.registry.rows(), cwd) if cwd is not None else None
     return {

@@ -68,7 +68,13 @@ def _not_over(state: State) -> str | None:
         return f"runs turn {state.turn.number}"
     if state.pending:
         return f"holds {count(state.pending, 'message')}"
-    return going_on(state) or has_schedules(state) or has_jobs(state)
+    return going_on(state) or has_schedules(state) or has_jobs(state) or has_agents(state)
+
+
+def has_agents(state: State) -> str | None:
+    """In words, which others work for it."""
+    ids = [one.id for one in state.running_agents]
+    return f"has {count(len(ids), 'subagent')} at work ({', '.join(ids[:5])})" if ids else None
 
 
 def has_jobs(state: State) -> str | None:
@@ -97,8 +103,9 @@ def has_schedules(state: State) -> str | None:
 
 def clear_and_close(s: Scratch, by: By) -> bool:
     """Close it with all that waits, and give up what it was to go on with. False, and nothing, while a
-    turn, maintenance or a job runs: that is stopped first."""
-    if s.state.turn is not None or s.state.compaction is not None or s.state.running_jobs:
+    turn, maintenance, a job or a subagent runs: that is stopped first."""
+    works = s.state.turn is not None or s.state.compaction is not None
+    if works or s.state.running_jobs or s.state.running_agents:
         return False
     queueing.clear(s, None, by)
     scheduling.clear(s, by)
@@ -124,6 +131,7 @@ def run_is_done(state: State) -> bool:
     if state.closed or works or not state.settings.get("run"):
         return False
     over = state.last_turn > 0 and not state.pending and state.again is None and not state.scheduled
+    over = over and all(one.told for one in state.agents.values())
     return over and not parking.is_cut_off(state)
 
 

@@ -35,6 +35,7 @@ _TYPES: Final = (
     "hook/ran hook/due hook/begun hook/done",
     "schedule/added schedule/removed schedule/paused schedule/resumed schedule/reckoned",
     "schedule/fired schedule/ended job/started job/kept job/ended",
+    "subagent/started subagent/spent subagent/ended subagent/told",
 )
 KNOWN_TYPES: Final = frozenset(type for line in _TYPES for type in line.split())
 _HOOKS: Final = ("hook/ran", "hook/due", "hook/begun", "hook/done")

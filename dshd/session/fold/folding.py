@@ -26,6 +26,7 @@ from dshd.session.fold.applied import (
     schedules,
     sessions,
     steps,
+    subagents,
     turns,
 )
 from dshd.session.fold.applied.shared import Appliers
@@ -43,6 +44,7 @@ APPLIERS: Final[Appliers] = {
     **hooks.TABLE,
     **approvals.TABLE,
     **jobs.TABLE,
+    **subagents.TABLE,
 }
 
 

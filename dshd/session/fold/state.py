@@ -20,6 +20,7 @@ from dshd.session.fold.inbox import Queues
 from dshd.session.fold.jobs import Job, Jobs
 from dshd.session.fold.layer import Rows, Table
 from dshd.session.fold.receipts import Receipt
+from dshd.session.fold.subagents import Subagent, Subagents
 from dshd.session.fold.surface import Entry
 from dshd.session.fold.turns import EndedTurn, OpenTurn
 from dshd.session.fold.values import evolve
@@ -67,8 +68,8 @@ class State:
     and ``snapshot_seq`` of it. ``compaction``: the one that is open; ``compactions``: the number of the
     newest. ``context``: tokens of the conversation as it was sent last, with its answer, or as a compaction
     left it; ``asked``: of the request that runs, uncorrected; ``factors``: see `compactions`. ``jobs``: those
-    that run, and the newest that have ended; ``wakes``: how many jobs in a row have woken it, with nobody
-    saying anything between."""
+    that run, and the newest that have ended; ``agents``: its subagents, by id, likewise; ``wakes``: how many
+    ends of both in a row have woken it, with nobody saying anything between."""
 
     header: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] = NONE
@@ -112,6 +113,7 @@ class State:
     approvals: Mapping[str, Approval] = NONE
     allowed: tuple[Allowed, ...] = ()
     jobs: Jobs = NONE
+    agents: Subagents = NONE
     wakes: int = 0
     receipts: Table[str, Receipt] = attrs.field(factory=Table)
     keys: Table[str, Keyed] = attrs.field(factory=Table)
@@ -187,12 +189,23 @@ class State:
         """Whether the daemon must open this session by itself at its next start."""
         waits = self.queues["held"] or self.timed or self.scheduled
         works = self.turn is not None or self.compaction is not None or bool(self.running_jobs)
+        works = works or any(not one.told for one in self.agents.values())
         return works or self.runnable or bool(waits or self.ends)
 
     @property
     def running_jobs(self) -> tuple[Job, ...]:
         """The oldest first."""
         return tuple(job for job in self.jobs.values() if job.runs) if self.jobs else ()
+
+    @property
+    def running_agents(self) -> tuple[Subagent, ...]:
+        """The oldest first."""
+        return tuple(one for one in self.agents.values() if one.runs) if self.agents else ()
+
+    @property
+    def untold_agents(self) -> tuple[Subagent, ...]:
+        """Those that have ended, and of whom nobody has been told."""
+        return tuple(a for a in self.agents.values() if not a.runs and not a.told) if self.agents else ()
 
     @property
     def scheduled(self) -> bool:

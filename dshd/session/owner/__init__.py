@@ -7,5 +7,5 @@ retry), `waiting`, `maintaining` (compact), `prompting` (what the model is told)
 Below them is `live`: the ledger and the driver, started and stopped; with `clock` (what comes due), `keeping`
 (checkpoints, and what leaves memory), `loading` (who holds it, and how long it stays), `surroundings` (what
 it needs of the daemon), `board` (when the next schedule is due, of all sessions), `jobs` (what
-goes on in the background).
+goes on in the background), `agents` (sessions that work for it).
 """

@@ -31,6 +31,7 @@ from dshd.session.disk.shelf import Shelf
 from dshd.session.fold.events import file_name
 from dshd.session.fold.state import State
 from dshd.session.fold.who import SYSTEM, Peer
+from dshd.session.owner.agents import Agents
 from dshd.session.owner.clock import Clock
 from dshd.session.owner.jobs import Jobs
 from dshd.session.owner.keeping import Keeper
@@ -69,6 +70,7 @@ class Live:
         self.clock = Clock(self, around.services.now, around.start)
         self.shelf = Shelf(self._attach, self._detach, self._refers_to, around.start)
         self.driver = Driver(self, around.services, around.start)
+        self.agents = Agents(self, id, around.services, around.start, around.kin)
         self.jobs = Jobs(self, id, around.services, around.start, around.kept_jobs)
         self.ends = TurnEnds(self, around.services, around.start)
         around.services.days.note(id, state.lately)
@@ -138,7 +140,7 @@ class Live:
         contained(self.jobs.heed, events)
         if any(event.type == "inbox/spliced" for event in events):
             contained(self.driver.hurry)
-        for poke in (self.ends.poke, self.driver.poke, self.clock.watch, self._close_run):
+        for poke in (self._note_agents, self.ends.poke, self.driver.poke, self.clock.watch, self._close_run):
             contained(poke)
         if self.keeper is not None and self.keeper.due():
             self.around.start(self.keep)
@@ -164,6 +166,11 @@ class Live:
     def _note_attention(self, events: list[Event]) -> None:
         for notice in causes.notices(self.state, events):
             self.around.services.attention(notice)
+
+    def _note_agents(self) -> None:
+        self.agents.poke()
+        if self.state.settings.get("agent"):
+            self.around.kin.changed(self.state)
 
     def _close_run(self) -> None:
         """A run that is done is closed, when its jobs have ended; those that nobody has kept end with it."""
@@ -233,6 +240,7 @@ class Live:
         await self.ledger.record(queueing.expire)
         self._waits_for_room = False
         self.jobs.resume()
+        self.agents.resume()
         self.ends.poke()
         self.driver.poke()
         self.clock.watch()
@@ -277,7 +285,7 @@ class Live:
     @property
     def at_rest(self) -> bool:
         """Nothing runs or waits, hooks and jobs neither, and nothing is on its way to disk."""
-        works = self._works or self.ends.working or self.jobs.busy
+        works = self._works or self.ends.working or self.jobs.busy or self.agents.busy
         busy = works or self.state.turn is not None or self.state.pending > 0
         return not busy and not self.writes
 
@@ -368,7 +376,7 @@ class Live:
         """Nothing runs, nothing will by itself, nothing is on its way, and nobody waits."""
         state, ledger = self.state, self.ledger
         waits = self.clock.watched or self._waits_for_room or self.shelf.busy or self.ends.working
-        waits = waits or self.jobs.busy
+        waits = waits or self.jobs.busy or self.agents.busy
         if waits or self.driver.phase.name != "idle" or (self.keeper is not None and self.keeper.busy):
             return False
         if ledger is None:

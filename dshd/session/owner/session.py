@@ -245,6 +245,7 @@ class Session(Live):
             await self._clear_and_close(peer)
         else:
             await ledger.propose(lambda s: lifecycle.close(s, by))
+        await self.agents.close_all(by)
         return self.show()
 
     async def _clear_and_close(self, peer: Peer) -> None:
@@ -253,6 +254,7 @@ class Session(Live):
         while not closed:
             if self.state.turn is not None or self.state.compaction is not None:
                 await self.abort(wire.AbortParams(disposition="clear", reason="close"), peer)
+            await self.agents.stop_all(by)
             await self.jobs.stop_all("close", by, kept=True)
             closed = await self.writable().propose(lambda s: lifecycle.clear_and_close(s, by))
 

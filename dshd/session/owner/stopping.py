@@ -44,6 +44,8 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
         answer = _what_was_stopped(proposal, running, clears)
         await _ended(session, answer["turn"])
         await _left(session, maintained)
+        if p.tree:
+            await session.agents.stop_all(peer.source())
         if p.disposition == "clear":
             await session.jobs.stop_all("clear", peer.source())
         await session.jobs.settled()

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import attrs
 
 from dshd.driver.port import Services
+from dshd.session.owner.agents import House
 from dshd.session.owner.board import Board
 from dshd.session.owner.jobs import Shelf
 
@@ -20,7 +21,7 @@ class Surroundings:
     end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
     by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken. ``board`` is
     told of schedules, ``on_approvals`` that somebody asks, or has been answered; in ``kept_jobs`` is noted
-    which jobs outlive the daemon."""
+    which jobs outlive the daemon; ``kin``: where subagents are."""
 
     services: Services
     start: Callable[..., None]
@@ -32,6 +33,7 @@ class Surroundings:
     reopening: Callable[[str, str], AbstractAsyncContextManager[None]]
     board: Board
     kept_jobs: Shelf
+    kin: House
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     on_approvals: Callable[[], None]

@@ -278,10 +278,11 @@ def _copy_attachments(disk: Disk, source: Path, target: Path, hashes: list[str])
             disk.write_synced(target / ATTACHMENTS / name, disk.pieces(source / ATTACHMENTS / name))
 
 
-def fork_batch(made: Made, now: int, *, by: Json, point: Outside, name: str | None) -> Scratch:
+def fork_batch(made: Made, now: int, *, by: Json, point: Outside, changes: Json) -> Scratch:
+    """``changes``: settings that are its own."""
     s = Scratch(made.state, now, made.synced)
-    if name is not None:
-        s.emit("session/changed", {"set": {"name": name}, "by": by})
+    if changes:
+        s.emit("session/changed", {"set": changes, "by": by})
     origin = {"session": made.original, "seq": point.seq, "title": point.title, "by": by}
     s.emit("session/forked", origin)
     return s

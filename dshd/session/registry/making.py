@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dshd import wire
@@ -33,16 +33,17 @@ class Maker:
         self._services = services
 
     async def make(
-        self, id: str, p: wire.CreateParams, rows: Iterable[wire.SessionRow], choice: Choice, peer: Peer
-    ) -> Json | None:
-        """Its first message's receipt. ``rows``: the sessions that there are.
+        self, id: str, p: wire.CreateParams, rows: Iterable[wire.SessionRow], choice: Choice, peer: Peer,
+        more: Mapping[str, Any] | None = None,
+    ) -> Json | None:  # fmt: skip
+        """Its first message's receipt. ``rows``: the sessions that there are; ``more``: of its header.
 
         Durability: on return the session's directory, its log and the message are on disk.
         Raises `Invalid`, `NotFound` (no such directory), `Conflict` (the name is taken), `NotConfigured` (a
         limit in money on a model without a price).
         """
         taken = [row.name for row in rows if row.name and row.state != "closed"]
-        header = {"version": VERSION, "id": id, **await self._header(p, taken, choice)}
+        header = {"version": VERSION, "id": id, **await self._header(p, taken, choice), **(more or {})}
         s = Scratch(State(), self._services.now(), -1)
         s.emit("session/header", {k: v for k, v in header.items() if v is not None})
         receipt, attached = _first_message(s, p, peer)

@@ -63,8 +63,11 @@ class Porter:
 
     # --- fork
 
-    async def fork(self, session: Session, p: wire.ForkParams, peer: Peer) -> Json:
-        """A new session with this one's history up to a point outside a turn.
+    async def fork(
+        self, session: Session, p: wire.ForkParams, peer: Peer, agent: str | None = None
+    ) -> Json:
+        """A new session with this one's history up to a point outside a turn; ``agent``: a subagent of it,
+        with this id.
 
         Raises `Conflict` (inside a turn; the name is taken), `NotFound` (no such event).
         Durability: on return the fork is on disk.
@@ -74,7 +77,7 @@ class Porter:
         if session.broken is not None:
             raise session.broken.refusal()
         disk, path = self._store.disk, self._store.log_path(session.id)
-        async with self._begun() as id:
+        async with self._begun(agent) as id:
             place, runs = await self._place(session, p.at)
             now, header = self._services.now(), session.state.header or {}
             files = environment.file(await self._hops.read(lambda: self._environments.read(session.id)))
@@ -82,14 +85,17 @@ class Porter:
                 session,
                 lambda: transfer.fork(
                     disk, path, self._store.begin(id), id=id, point=place, files=files, now=now,
-                    depth=int(header.get("depth") or 0),
+                    depth=int(header.get("depth") or 0) + (agent is not None),
                 ),
             )  # fmt: skip
 
             def last(rows: list[wire.SessionRow]) -> Scratch:
                 name = _name_of_fork(p.name, place.settings.get("name"), rows)
+                changes: Json = {"name": name} if name is not None else {}
+                if agent is not None:
+                    changes = {"agent": session.id, "run": True}
                 now = self._services.now()
-                return transfer.fork_batch(made, now, by=peer.source(), point=place, name=name)
+                return transfer.fork_batch(made, now, by=peer.source(), point=place, changes=changes)
 
             state = await self._finish(made, id, last)
         return {
@@ -202,10 +208,11 @@ class Porter:
     # --- both
 
     @asynccontextmanager
-    async def _begun(self) -> AsyncIterator[str]:
-        """An id that is free; its directory, if it was begun and not finished, goes with the block."""
+    async def _begun(self, wanted: str | None = None) -> AsyncIterator[str]:
+        """An id that is free (``wanted``: this one is); its directory, if it was begun and not finished, goes
+        with the block."""
         async with self._few:
-            id = fresh_id(await self._listing.rows())
+            id = wanted or fresh_id(await self._listing.rows())
             try:
                 yield id
             except BaseException:

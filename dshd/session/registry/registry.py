@@ -12,6 +12,7 @@
 | what tools run with                              | `environment` |
 | what is due when                                 | `scheduler`   |
 | jobs: where they are, and those that were kept   | `jobs`, `kept_jobs` |
+| subagents                                        | `kin`         |
 | the daemon's start and end, finding them         | here          |
 """
 
@@ -44,6 +45,7 @@ from dshd.session.registry.environment import Environments
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.jobs import AllJobs
 from dshd.session.registry.kept_jobs import KeptJobs
+from dshd.session.registry.kin import Kin, Ties
 from dshd.session.registry.listing import Listing
 from dshd.session.registry.loader import Loader
 from dshd.session.registry.making import Maker
@@ -97,12 +99,14 @@ class Registry:
         self.services = attrs.evolve(
             services, environment=environments.of, reserve=self._give_reserve,
             numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
+            ties=Ties(self.loaded, services),
         )  # fmt: skip
         services.attention.begin(start)
         self._kept_jobs = KeptJobs(store, hops)
         self._listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(self._listing)
         self._run_keys = RunKeys(store, hops)
+        self.kin = Kin(store, hops, self.loaded, self._listing, self._naming, self.services)
         board = Board(services.now, start, lambda id: self.schedules.fire(id),
                       lambda key, outcome: self.schedules.ended(key, outcome))  # fmt: skip
         self._around = Surroundings(
@@ -116,6 +120,7 @@ class Registry:
             reopening=self._naming.taking,
             board=board,
             kept_jobs=self._kept_jobs,
+            kin=self.kin,
             on_lines=lambda id, first, lines: on_lines(id, first, lines) if id != OWN else None,
             on_reset=on_reset,
             on_approvals=self.desk.changed.fire,
@@ -126,9 +131,9 @@ class Registry:
             store, hops, self.loaded, self._listing, environments, self._around, upkeep or Upkeep()
         )
         self._mender = Mender(store, hops, self._loader, self.services.models)
+        maker = Maker(store, hops, self.services)
         self._creator = Creator(
-            self._listing, self._naming, self._loader, Maker(store, hops, self.services), self._run_keys,
-            self.services,
+            self._listing, self._naming, self._loader, maker, self._run_keys, self.services,
         )  # fmt: skip
         self.schedules = Scheduler(
             store, hops, self._listing, self._loader, self._creator, self.services, board,
@@ -142,8 +147,9 @@ class Registry:
         self.jobs = AllJobs(store, hops, self.loaded, self._loader, self._kept_jobs, self.desk.numbers)
         self._remover = Remover(
             store, hops, self._listing, self._loader, self._run_keys, self.services,
-            gone,
+            gone, self.kin.of,
         )  # fmt: skip
+        self.kin.has(self._loader, maker, lambda: self._porter)
 
     @cached_property
     def _porter(self) -> Porter:

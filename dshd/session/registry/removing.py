@@ -7,6 +7,7 @@ read, or whose disk failed, has nothing to lose that could be told; it goes with
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,11 +39,12 @@ LAST_S: Final = 15.0  # for what was stopped to end, and what was asked to be wr
 
 
 class Remover:
-    """``on_gone`` is told of each that is removed."""
+    """``on_gone`` is told of each that is removed; ``children`` gives the sessions of one's subagents."""
 
     def __init__(
         self, store: Store, hops: Hops, listing: Listing, loader: Loader, run_keys: RunKeys,
         services: Services, on_gone: Callable[[str], None],
+        children: Callable[[str], list[str]] = lambda id: [],
     ) -> None:  # fmt: skip
         self._store = store
         self._hops = hops
@@ -51,6 +53,7 @@ class Remover:
         self._run_keys = run_keys
         self._services = services
         self._on_gone = on_gone
+        self._children = children
 
     async def remove(self, id: str, *, force: bool, peer: Peer) -> Json:
         """Remove a session for good, with all that is in its directory.
@@ -67,6 +70,9 @@ class Remover:
                 await self._delete(id, session)
             else:
                 await self._delete(id, None)
+            for child in self._children(id):
+                with contextlib.suppress(NotFound):
+                    await self.remove(child, force=True, peer=peer)
         return {"type": "removed", "exit": 0, "session": id, "name": name}
 
     async def _session(self, id: str) -> Session | None:
@@ -196,6 +202,7 @@ async def _cleared(session: Session, peer: Peer) -> bool:
     if _lacks_room(session):
         return False
     try:
+        await session.agents.stop_all(peer.source())
         await session.jobs.stop_all("rm", peer.source(), kept=True)
         await session.abort(wire.AbortParams(disposition="clear", reason="rm"), peer)
     except NoSpace:
@@ -222,7 +229,8 @@ def _is_idle(session: Session) -> bool:
 
 def _is_busy(session: Session) -> bool:
     works = session.state.turn is not None or session.state.compaction is not None
-    return works or session.state.pending > 0 or _has_jobs(session)
+    busy = works or session.state.pending > 0 or bool(session.state.running_agents)
+    return busy or _has_jobs(session)
 
 
 def _has_jobs(session: Session) -> bool:
@@ -242,4 +250,6 @@ def _why(session: Session) -> str:
 def _left(session: Session) -> str | None:
     """In words, what is still to come of it by itself."""
     state = session.state
-    return lifecycle.going_on(state) or lifecycle.has_schedules(state) or lifecycle.has_jobs(state)
+    return lifecycle.going_on(state) or lifecycle.has_schedules(state) or (
+        lifecycle.has_jobs(state) or lifecycle.has_agents(state)
+    )

@@ -225,6 +225,8 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "implicit": bool(settings.get("implicit")),
         "run": bool(settings.get("run")),
         "parent": (state.header or {}).get("parent"),
+        "agent": settings.get("agent"),
+        "agents": len(state.running_agents),
         "key": settings.get("key"),
         "max_cost": settings.get("max_cost"),
         "max_steps": settings.get("max_steps"),

@@ -2,7 +2,7 @@
 the events concern.
 
 `sessions` (settings, closing, imports, repairs), `messages` (the inbox), `turns`, `steps`, `compactions`,
-`schedules`, `hooks`, `approvals`, `jobs`; `shared` is what several of them do. Each changes the state in
-place; what can't have happened raises LookupError, TypeError, ValueError or AttributeError, and
+`schedules`, `hooks`, `approvals`, `jobs`, `subagents`; `shared` is what several of them do. Each changes the
+state in place; what can't have happened raises LookupError, TypeError, ValueError or AttributeError, and
 `dshd.session.fold.folding` says where.
 """

@@ -122,7 +122,7 @@ def _said(state: State, event: Event, queue: Queue, message: Message) -> None:
         state.keys[message.key] = Keyed(message.id, fingerprint(message))
     if message.kind == "user":
         state.wakes = 0
-    elif message.kind == "job" and message.wake:
+    elif message.wake and (message.kind == "job" or message.source.get("via") in state.agents):
         state.wakes += 1
     if not state.title and message.kind == "user":
         state.title = message.text.strip().partition("\n")[0][:200]

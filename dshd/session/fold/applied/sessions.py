@@ -47,7 +47,7 @@ def _forked(state: State, event: Event) -> None:
     state.ends = {}
     state.spent, state.lately, state.raised = {}, {}, {}
     state.parked = state.resume = state.retry = state.adding = None
-    state.approvals, state.allowed, state.jobs, state.wakes = {}, (), {}, 0
+    state.approvals, state.allowed, state.jobs, state.agents, state.wakes = {}, (), {}, {}, 0
     state.compaction = state.asked = None
 
 
@@ -58,7 +58,7 @@ def _imported(state: State, event: Event) -> None:
     state.ends = {}
     state.parked = Parked("import", None, event.time, event.seq, event.data.get("by"))
     state.lately = {}  # of another day, or place
-    state.approvals, state.allowed, state.jobs, state.wakes = {}, (), {}, 0
+    state.approvals, state.allowed, state.jobs, state.agents, state.wakes = {}, (), {}, {}, 0
     state.resume = state.retry = state.adding = None
     state.woken, state.crashes = False, 0
     schedules.imported(state, event)
