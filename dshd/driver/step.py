@@ -27,7 +27,7 @@ from dshd.driver.opening import claim, waiting
 from dshd.driver.plugged import gates
 from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
-from dshd.driver.waiting import approvals
+from dshd.driver.waiting import approvals, waits
 from dshd.model.blocks import Assembled
 from dshd.model.errors import ModelError
 from dshd.session.deciding import approving
@@ -265,7 +265,7 @@ def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
         jobs=run.owner.jobs,
         agents=run.owner.agents,
         rest=partial(_rest, run),
-        back=partial(hurry.take_place, run),
+        back=partial(waits.take_place, run),
         todo=run.state.todo,
         ask=str(settings.get("ask") or "deny"),
         bash_max=config.tools.bash_max,

@@ -51,7 +51,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 def test_the_tools_in_the_box_are_those_of_the_contract() -> None:
     registry = builtin_tools()
-    assert registry.names == ("bash", "edit", "glob", "grep", "job", "read", "todo", "write")
+    assert registry.names == ("agent", "bash", "edit", "glob", "grep", "job", "read", "todo", "write")
     assert set(registry.off) == {"fetch"}
     registry.turn("fetch", None)
     assert {n for n in registry.names if registry.read_only(Call("c", n, ""))} == {
