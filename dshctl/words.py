@@ -12,10 +12,7 @@ from dshctl.base import Mistake
 from dshd import __version__, wire
 
 # Known by the contract, not in this version.
-LATER: Final = frozenset(
-    """
-    """.split()  # noqa: SIM905 - a list to be read
-)
+LATER: Final[frozenset[str]] = frozenset()
 
 # What people type, and what they may mean: {word: (what is wrong, commands)}.
 NEAR: Final[dict[str, tuple[str, str]]] = {
