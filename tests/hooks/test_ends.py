@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from dshd.hooks.answers import Ended
-from dshd.hooks.ends import MOST_TRIES
-from dshd.log.memory import Everything
+from dshd.hooks.ends import AGAIN_S, MOST_TRIES
+from dshd.log.memory import Everything, MemoryDisk
 from dshd.session.owner.session import Session
 from tests.hooks.scripted import PASSES, Scripted, hook
 from tests.session.invariants import check_log, check_memory
@@ -153,3 +153,27 @@ async def test_a_session_is_removed_when_it_has_been_told_or_at_once_by_force() 
                 hangs.opened.set()
                 with trio.fail_after(5):
                     await removed.wait()
+
+
+async def test_what_a_full_disk_refused_is_told_when_there_is_room_though_nothing_else_happens(
+    autojump_clock: Any,
+) -> None:
+    hooks = Scripted(hook("turn_end"))
+    async with World(hooks=hooks).run() as world:
+        session, disk = await world.session(), world.disk
+        assert isinstance(disk, MemoryDisk)
+
+        def program(found: Any) -> Ended:
+            if not found["again"]:
+                disk.limit(free=0)
+            return PASSES
+
+        hooks.programs["check"] = program
+        await followup(session, "one")
+        await until(session, lambda: bool(session.state.ends.get(1)))
+        await trio.sleep(1)
+        assert session.state.ends == {1: 1}
+        disk.limit()
+        await trio.sleep(AGAIN_S + 1)
+        assert session.state.ends == {}
+        assert seen(hooks) == [(1, "completed", False), (1, "completed", True)]

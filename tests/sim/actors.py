@@ -16,7 +16,11 @@ import attrs
 import orjson
 import trio
 
+from dshd.config import Hook
 from dshd.driver.port import Notes
+from dshd.hooks.answers import Ended, answer_of
+from dshd.hooks.commands import Hooks
+from dshd.hooks.runner import Place, Run
 from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockEnd, BlockStart, Chunk, Finish, TextDelta, ToolCallDelta, Usage
 from dshd.model.errors import ModelError
@@ -233,6 +237,22 @@ class Plugin:
         if kind == "drop" and messages:
             return attrs.evolve(proposal, messages=messages[1:])
         return proposal
+
+
+class Ends(Hooks):
+    """One hook, that is told of each turn's end."""
+
+    def __init__(self, life: Life) -> None:
+        hook = Hook(event="turn_end", command=["tell"], name="tell")
+        super().__init__(None, lambda: [hook], daemon=dict, keys=frozenset, log=lambda id: id)  # type: ignore[arg-type]
+        self._life = life
+
+    async def run(self, hook: Hook, place: Place, found: Any) -> Run:
+        session, turn = found["session"], found["turn"]
+        self._life.note_told_of_end(session, turn)
+        seconds, exit = self._life.plan.ends[turn % len(self._life.plan.ends)]
+        await trio.sleep(seconds) if seconds else await trio.lowlevel.checkpoint()
+        return Run(answer_of(Ended(exit=exit), hook.event), exit, 3)
 
 
 class Outside:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,19 +17,24 @@ from unittest import mock
 import attrs
 import trio
 
+from dshd.driver import step
 from dshd.driver.asking import asking
+from dshd.driver.compacting import compacting
 from dshd.driver.driver import Driver
+from dshd.driver.waiting import approvals
 from dshd.errors import DshError
+from dshd.hooks import ends
 from dshd.log.disk import LogFile
 from dshd.log.survey import Region
-from dshd.session.deciding import closing, queueing, sending
+from dshd.prompt import compaction
+from dshd.session.deciding import approving, closing, queueing, sending
 from dshd.session.disk.ledger import Ledger
 from dshd.session.fold import folding, inbox
 from dshd.session.fold.events import splice
 from dshd.session.fold.layer import Table
 from dshd.session.fold.state import State
 from dshd.session.registry.loader import Loader
-from tests.sim.plan import make
+from tests.sim.plan import Action, Plan, make
 from tests.sim.play import play
 
 Patches = Iterator[Any]
@@ -242,14 +248,97 @@ def wait_closed_by_recovery() -> Patches:
 
 def wait_told_before_sync() -> Patches:
     """That a step waits is told, and waited for, before it is on disk."""
-    emit = asking._emit_wait
+    yield _soon(asking, "_emit_wait")
 
-    def soon(s: Any, *rest: Any) -> None:
+
+def _soon(module: Any, name: str) -> Any:
+    """What this writes is told, and acted on, before it is on disk."""
+    emit = getattr(module, name)
+
+    def soon(s: Any, *rest: Any) -> Any:
         urgent = s.urgent
-        emit(s, *rest)
+        found = emit(s, *rest)
         s.urgent = urgent
+        return found
 
-    yield mock.patch.object(asking, "_emit_wait", soon)
+    return mock.patch.object(module, name, soon)
+
+
+def surface_replaced_before_sync() -> Patches:
+    """A summary stands for what it sums up before it is on disk."""
+    yield _soon(compacting, "_commit")
+
+
+def compaction_left_open_by_recovery() -> Patches:
+    """An opening forgets that a compaction is open."""
+    close = closing.close_compaction
+
+    def forgetful(s: Any, *args: Any, **more: Any) -> None:
+        if not more.get("recovery"):
+            close(s, *args, **more)
+
+    yield mock.patch.object(closing, "close_compaction", forgetful)
+
+
+def cut_between_call_and_result() -> Patches:
+    """A conversation is cut anywhere."""
+    yield mock.patch.object(compaction, "balanced", lambda entries: list(range(1, len(list(entries)))))
+
+
+def compacted_again_and_again() -> Patches:
+    """What has failed is tried again before each step."""
+    fail = compacting.before_step
+
+    async def tireless(run: Any) -> None:
+        await fail(run)
+        run.compact_from = 0
+
+    yield mock.patch.object(compacting, "before_step", tireless)
+
+
+def answered_twice() -> Patches:
+    """A question that was answered can be answered again."""
+    yield mock.patch.object(approving, "check_open", lambda state, id: state.approvals[id])
+
+
+def allowed_twice_runs_twice() -> Patches:
+    """A call that was allowed runs once more."""
+    run_tools = step.run_tools
+
+    async def again(run: Any, groups: Any) -> None:
+        await run_tools(run, groups)
+        await run_tools(run, [group for group in groups if approvals.of(run, group[0]) is not None])
+
+    yield mock.patch.object(step, "run_tools", again)
+
+
+def runs_before_allowed() -> Patches:
+    """A call that a person must allow doesn't wait for that."""
+
+    async def at_once(run: Any, call: Any) -> None:
+        await trio.lowlevel.checkpoint()
+
+    yield mock.patch.object(step, "_may_run", at_once)
+
+
+def end_never_told_after_crash() -> Patches:
+    """Hooks are not told of what ended before a restart."""
+
+    def forget(state: Any) -> None:
+        state.ends = {}
+
+    yield _on_load(forget)
+
+
+def end_not_owed_by_recovery() -> Patches:
+    """Of a turn that a recovery closes no hook is to be told."""
+    recover = closing.recover
+    yield mock.patch.object(closing, "recover", lambda *a, **more: recover(*a, **{**more, "hooked": False}))
+
+
+def end_told_before_sync() -> Patches:
+    """That a hook is about to be told of an end is not on disk when it is."""
+    yield _soon(ends, "_begin")
 
 
 BUGS: dict[str, Callable[[], Patches]] = {
@@ -258,7 +347,10 @@ BUGS: dict[str, Callable[[], Patches]] = {
         ack_before_sync, fold_before_sync, tell_before_sync, decision_on_folded_state, claim_lost_on_crash,
         latch_dropped, key_forgotten, parked_forgotten, synced_ignored, move_in_two_events,
         requeued_at_the_wrong_end, second_sync_believed, opening_not_synced, cache_believed,
-        abort_without_parking, wait_closed_by_recovery, wait_told_before_sync,
+        abort_without_parking, wait_closed_by_recovery, wait_told_before_sync, surface_replaced_before_sync,
+        compaction_left_open_by_recovery, cut_between_call_and_result, compacted_again_and_again,
+        answered_twice, allowed_twice_runs_twice, runs_before_allowed, end_never_told_after_crash,
+        end_not_owed_by_recovery, end_told_before_sync,
     )
 }  # fmt: skip
 
@@ -270,13 +362,40 @@ def planted(name: str) -> contextlib.ExitStack:
     return stack
 
 
+_CREATE = Action("create", 0, {"text": False, "key": None, "run": False})
+_SEND = Action("send", -1, {"verb": "followup", "no_wake": False, "first": False, "key": None, "as_": None,
+                            "only": None})  # fmt: skip
+_ALLOW = {"at": 0, "answer": "allow", "scope": "once"}
+
+# What draws seldom bring about; these are played first, with any bug.
+FIRST = (
+    Plan(  # a question is answered once more
+        seed=1,
+        actions=(_CREATE, _SEND, *(Action("answer", 1.1, {**_ALLOW, "again": n % 2 == 1}) for n in range(6))),
+        answers=(("call", tuple(("work", 3.0, f"{n}") for n in range(9)), False),),
+        asks=3000.0,
+    ),
+    Plan(  # a conversation that is too large, and can't be summed up
+        seed=2,
+        actions=(_CREATE, _SEND),
+        answers=(
+            ("call", tuple(("work", 0, f"{n}") for n in range(8)), False),
+            *[("call", (("nothing", 0, "."),), False)] * 3,
+        ),
+        windows=(1050,),
+        summaries=(("error", "AUTH", False, None),) * 8,
+    ),
+)
+
+
 def find(name: str, most: int, seconds: float = 600.0) -> tuple[int, str | None]:
     """How many histories it took, and what was found (None: nothing)."""
-    end, seed, histories = time.monotonic() + seconds, 0, 0
+    end, histories = time.monotonic() + seconds, 0
+    plans = itertools.chain(FIRST, map(make, itertools.count()))
     with planted(name):
         while histories < most and time.monotonic() < end:
-            past = play(make(seed))
-            seed, histories = seed + 1, histories + past.counts["histories"]
+            past = play(next(plans))
+            histories += past.counts["histories"]
             if past.finds:
                 return histories, past.finds[0]
     return histories, None

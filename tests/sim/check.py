@@ -271,6 +271,7 @@ def at_rest(life: Life, session: Session) -> Oracle | None:
     promises(life, id, oracle)
     if oracle.turn is not None:
         life.find(f"{id}: turn {oracle.turn.number} never ended")
+    _ends_told(life, id, oracle)
     if oracle.must_run:
         life.find(f"{id} rests, and {oracle.must_run}")
     held = {field.name: _plain(getattr(session.state, field.name)) for field in attrs.fields(State)}
@@ -279,6 +280,24 @@ def at_rest(life: Life, session: Session) -> Oracle | None:
     if any(s == id for s, _ in life.running):
         life.find(f"{id}: tools run at rest: {life.running}")
     return oracle
+
+
+MOST_TOLD = 2
+
+
+def _ends_told(life: Life, id: str, oracle: Oracle) -> None:
+    """Where there is a hook, it was told of each end, or tried to be as often as it is."""
+    if not life.plan.ends:
+        return
+    if oracle.due:
+        life.find(f"{id} rests, and ends are still to be told: {oracle.due}")
+    told = {turn for session, turn in life.past.ends if session == id}
+    for turn, ended in oracle.ended.items() if not oracle.copied else ():
+        tries = oracle.told.get(turn)
+        if tries is None:
+            life.find(f"{id}: turn {turn} ended ({ended['reason']}), and no hook was to be told")
+        elif tries < MOST_TOLD and turn not in told:
+            life.find(f"{id}: turn {turn} ended ({ended['reason']}), and no hook was told")
 
 
 def one_name_each(life: Life, oracles: Iterable[Oracle]) -> None:

@@ -223,9 +223,11 @@ class Clients:
 
     async def answer(self, session: Session, args: dict[str, Any]) -> None:
         """Of all that waits for one, whichever session's."""
-        waiting = self.life.registry.approvals()
-        if waiting:
-            await self.give(waiting[args["at"] % len(waiting)]["id"], args["answer"], args["scope"])
+        ids = [asked["id"] for asked in self.life.registry.approvals()]
+        if args["again"]:
+            ids = [promise[2] for promise in self.past.promises if promise[0] == "answered"]
+        if ids:
+            await self.give(ids[args["at"] % len(ids)], args["answer"], args["scope"])
 
     async def give(self, id: str, answer: str, scope: str) -> None:
         given: Any = {"answer": answer, "scope": scope if answer == "allow" else "once"}

@@ -15,7 +15,7 @@ from tests.sim.plan import KINDS, SURVIVORS, WEATHER
 NOT_PLAYED = frozenset(
     type for type in KNOWN_TYPES
     if type.startswith(
-        ("approval/forgotten", "job/", "subagent/", "schedule/", "hook/", "log/")
+        ("approval/forgotten", "job/", "subagent/", "schedule/", "log/")
     )
 )  # fmt: skip
 

@@ -97,6 +97,8 @@ class Oracle:
         self.imported = False
         self.asked: set[str] = set()
         self.answers: dict[str, str] = {}
+        self.due: dict[int, int] = {}  # {turn whose end a hook is still to be told of: tries}
+        self.told: dict[int, int] = {}  # {turn whose end was told, or given up: tries}
         self.surface = Surface(self.need)
 
     def follow(self, events: Iterable[Any]) -> Oracle:
@@ -118,6 +120,11 @@ class Oracle:
 
     def front(self, id: str) -> bool:
         return bool(self.messages[id].get("front"))
+
+    @property
+    def copied(self) -> bool:
+        """Whether it was another session's."""
+        return self.imported or self.header.get("origin") == "fork"
 
     @property
     def again(self) -> int | None:
@@ -144,7 +151,7 @@ class Oracle:
     def must_open(self) -> bool:
         """Whether the daemon must open this by itself at its start."""
         timed = any(self.messages[id].get("expires") for q in QUEUES for id in self.queues[q])
-        return bool(self.turn or self.queues["held"] or timed or self.must_run)
+        return bool(self.turn or self.queues["held"] or timed or self.must_run or self.due)
 
     # --- inbox
 
@@ -504,6 +511,20 @@ class Oracle:
             turn.let_down = True
         self.answers[id] = data["answer"]
 
+    def hook_due(self, event: Any, data: Any) -> None:
+        self.need(self.turn is not None and data["turn"] == self.turn.number, "owed for another turn")
+        self.due[data["turn"]] = 0
+
+    def hook_begun(self, event: Any, data: Any) -> None:
+        first = min(self.due, default=None)
+        self.need(data["turn"] == first, f"{data['turn']} is to be told, and {first} is due")
+        self.need(data["turn"] in self.ended, "it has not ended")
+        self.due[data["turn"]] += 1
+
+    def hook_done(self, event: Any, data: Any) -> None:
+        self.need(data["turn"] in self.due, "it is not due")
+        self.told[data["turn"]] = self.due.pop(data["turn"])
+
     def head(self, event: Any, data: Any) -> None:
         self.header, self.name = data, data.get("name") or data["id"]
         self.history = data.get("origin") == "fork"
@@ -518,6 +539,7 @@ class Oracle:
         self.need(self.turn is None, "imported inside a turn")
         self.imported, self.parked, self.resume, self.retry, self.crashes = True, "import", None, None, 0
         self.woken = self.going_on = False
+        self.due = {}
 
     def changed(self, event: Any, data: Any) -> None:
         self.changes += list(data["set"].values())
@@ -539,6 +561,9 @@ def text_of(message: Any) -> str:
 
 
 HANDLERS: dict[str, Any] = {
+    "hook/due": Oracle.hook_due,
+    "hook/begun": Oracle.hook_begun,
+    "hook/done": Oracle.hook_done,
     "session/header": Oracle.head,
     "session/changed": Oracle.changed,
     "session/forked": Oracle.forked,

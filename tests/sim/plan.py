@@ -55,7 +55,8 @@ class Plan:
     """``answers``: the model's, in order over all sessions; ``verdicts``: the plugin's;
     ``rot``: where in the log a byte goes bad when all is over. ``branches`` are in order. ``asks``: a person
     must allow some calls, within so many seconds. ``windows``: of the model, in tokens, one life after the
-    other; None is a large one. ``summaries``: the model's, when a conversation is to be summed up."""
+    other; None is a large one. ``summaries``: the model's, when a conversation is to be summed up.
+    ``ends``: seconds and exit of the hook that is told of turns' ends, one turn after the other."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -71,6 +72,7 @@ class Plan:
     asks: float | None = None
     windows: tuple[int, ...] | None = None
     summaries: tuple[Any, ...] = ()
+    ends: tuple[tuple[float, int], ...] = ()
 
     def window(self, life: int) -> int | None:
         return self.windows[life % len(self.windows)] if self.windows is not None else None
@@ -93,6 +95,8 @@ class Plan:
         if self.windows is not None:
             lines.append(f"  the model's window: {', '.join(map(str, self.windows))} tokens, life by life")
             lines += [f"  the model sums up: {summary}" for summary in self.summaries]
+        if self.ends:
+            lines.append(f"  a hook is told of each turn's end: {self.ends}")
         if self.rot is not None:
             lines.append(f"  a byte goes bad at {self.rot:.2f} of the log")
         lines += [f"  {n:3} {branch}" for n, branch in enumerate(self.branches)]
@@ -103,8 +107,8 @@ class Plan:
 
 
 def make(seed: int) -> Plan:
-    """Every third asks a person, and every third has a small window; each of that is thrown apart, so that it
-    changes nothing of the others."""
+    """Every third asks a person, every third has a small window, and every sixth a hook; each of that is
+    thrown apart, so that it changes nothing of the others."""
     plan = _make(seed)
     return MORE[seed % 3](plan, Random(f"{seed}/{seed % 3}"))
 
@@ -174,11 +178,20 @@ def _summary(r: Random) -> Any:
     return ("slow", r.choice((0.01, 0.7, 4.0, 30.0)), _summary(r))
 
 
-MORE = (lambda plan, r: plan, _asking, _narrow)
+def _hooked(plan: Plan, r: Random) -> Plan:
+    """Somebody is told of each turn's end."""
+    if r.random() < 0.5:
+        return plan
+    ends = tuple((r.choice((0, 0, 0.01, 1.0, 4.0)), r.choice((0, 0, 0, 1))) for _ in range(r.randint(1, 3)))
+    return attrs.evolve(plan, ends=ends)
+
+
+MORE = (_hooked, _asking, _narrow)
 
 
 def _answers(r: Random) -> Action:
     args: Args = {"at": r.randrange(50), "answer": r.choice(("allow", "allow", "deny"))}
+    args["again"] = r.random() < 0.3
     return Action("answer", _pause(r), {**args, "scope": r.choice(("once", "once", "session", "always"))})
 
 

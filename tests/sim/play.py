@@ -372,6 +372,8 @@ class Player(Clients):
             await self._idle(session)
         await trio.sleep(5)
         await self._idle(session)
+        while session.state.ends and session.broken is None:
+            await session.next_change()
 
     async def _idle(self, session: Session) -> None:
         """Until nothing runs; what waits for a person's answer gets one."""

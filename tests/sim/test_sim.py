@@ -136,7 +136,11 @@ QUICK = {
     "parked_forgotten": 600, "synced_ignored": 1500, "move_in_two_events": 1500,
     "requeued_at_the_wrong_end": 1500, "abort_without_parking": 600, "opening_not_synced": 600,
     "second_sync_believed": 1500, "cache_believed": 1500, "wait_closed_by_recovery": 400,
-    "wait_told_before_sync": 400,
+    "wait_told_before_sync": 400, "surface_replaced_before_sync": 300,
+    "compaction_left_open_by_recovery": 300, "cut_between_call_and_result": 300,
+    "compacted_again_and_again": 300, "answered_twice": 300, "allowed_twice_runs_twice": 300,
+    "runs_before_allowed": 300, "end_never_told_after_crash": 300, "end_not_owed_by_recovery": 300,
+    "end_told_before_sync": 300,
 }  # fmt: skip
 
 

@@ -22,7 +22,9 @@ from dshd.config import Approval, Config, Inbox, Recovery
 from dshd.config.daemon import Driver
 from dshd.control.takeup import Gate, Settled, TakingUp
 from dshd.driver.port import Services
+from dshd.hooks.commands import NoHooks
 from dshd.log.memory import Everything, MemoryDisk, Nothing, Prefix, Seeded
+from dshd.log.memory.nodes import File
 from dshd.log.store import Reserve, Store
 from dshd.log.threads import Threads
 from dshd.session.fold.who import Peer
@@ -30,7 +32,7 @@ from dshd.session.owner.loading import Upkeep, holding
 from dshd.session.owner.session import Session
 from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
-from tests.sim.actors import TOOLS, Models, Outside, Plugin, SimTools, sha256
+from tests.sim.actors import TOOLS, Ends, Models, Outside, Plugin, SimTools, sha256
 from tests.sim.coverage import file_kind
 from tests.sim.plan import Branch, Plan
 
@@ -57,6 +59,7 @@ class Past:
     firm: dict[str, int] = attrs.field(factory=dict)
     began: list[tuple[str, str]] = attrs.field(factory=list)
     asked: list[str] = attrs.field(factory=list)  # sha256 of each request
+    ends: list[tuple[str, int]] = attrs.field(factory=list)  # (session, turn) that a hook was told of
     promises: list[Any] = attrs.field(factory=list)
     receipts: list[tuple[str, str]] = attrs.field(factory=list)  # (session, message)
     keys: dict[tuple[str, str], str] = attrs.field(factory=dict)  # (session, key): text
@@ -98,7 +101,7 @@ class Past:
 
 _COUNTED = ("texts", "spooled", "answers", "verdicts", "summaries")
 _KNOWN = (
-    "firm", "began", "asked", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
+    "firm", "began", "asked", "ends", "promises", "receipts", "keys", "denied", "said", "maybe", "sessions",
     "removals", "removed", "runs",
 )  # fmt: skip
 
@@ -280,6 +283,7 @@ class Life:
             rng=Random(self.number),
             home=Path("/home/me"),
             outside=Outside(),
+            hooks=Ends(self) if plan.ends else NoHooks(),
         )
 
     def _give_reserve(self) -> bool:
@@ -312,7 +316,14 @@ class Life:
         for n in range(len(told), first, -1):
             if is_now(told[n - 1]):
                 self.past.firm[id] = max(self.past.firm.get(id, 0), n)
+                self._must_be_durable(id, told[n - 1], f"line {n - 1} is told")
                 break
+
+    def _must_be_durable(self, id: str, mark: bytes, why: str) -> None:
+        """What is told or done rests on this part of the log."""
+        file = self.disk.calls.find(str(self.store.log_path(id)))
+        if isinstance(file, File) and file.durable.rfind(mark) < 0:
+            self.find(f"{id}: {why}, and is not on disk")
 
     def _signal(self, lines: list[bytes]) -> None:
         for type in list(self._signals):
@@ -339,13 +350,28 @@ class Life:
         self.found[id] = to + 1
 
     def note_asked(self, body: bytes) -> None:
-        if not self.dead:
-            self.past.asked.append(sha256(body))
-            self.past.count("model asked")
+        if self.dead:
+            return
+        sha = sha256(body)
+        self.past.asked.append(sha)
+        self.past.count("model asked")
+        logs = [self.disk.calls.find(str(self.store.log_path(id))) for id in self.store.ids()]
+        if not any(isinstance(log, File) and sha.encode() in log.durable for log in logs):
+            self.find(f"the model is asked {sha[:8]}, and that is not on disk")
+
+    def note_told_of_end(self, session: str, turn: int) -> None:
+        """A hook is told that a turn has ended."""
+        if self.dead:
+            return
+        self.past.ends.append((session, turn))
+        self.past.count("hook told of an end")
+        begun = b'"type":"hook/begun","data":{"event":"turn_end","turn":%d}' % turn
+        self._must_be_durable(session, begun, f"a hook is told of the end of turn {turn}")
 
     def note_began(self, here: tuple[str, str]) -> None:
         if self.dead:
             return
+        self._must_be_durable(here[0], b'"call":"%s","name":' % here[1].encode(), f"{here[1]} runs")
         if here in self.past.began:
             self.find(f"{here}: a tool call ran twice")
         self.past.began.append(here)
@@ -384,11 +410,15 @@ def log_lines(disk: MemoryDisk, path: Path) -> list[bytes]:
 WAITS = b'"waits":true'
 _SOON = tuple(
     f'"type":"{type}"'.encode()
-    for type in ("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write", "hook/")
+    for type in (
+        *("assistant/chunk", "tool/result", "step/end", "llm/retry", "todo/write"),
+        *("hook/ran", "hook/due", "hook/done"),
+    )
 )
 
 
 def is_now(line: bytes) -> bool:
-    """Whether the contract wants this line durable before anybody is told; that a step waits, too."""
+    """Whether the contract wants this line durable before anybody is told; that a step waits, too, and
+    that somebody is about to be told of a turn's end."""
     start = line[:90]
     return not any(mark in start for mark in _SOON) or (b'"type":"llm/retry"' in start and WAITS in line)
