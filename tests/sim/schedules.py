@@ -11,6 +11,7 @@ hold, whatever happens:
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from random import Random
 from typing import Any
@@ -20,7 +21,8 @@ import trio
 
 from dshd import wire
 from dshd.errors import DshError
-from dshd.log.memory import MemoryDisk
+from dshd.log.memory import MemoryDisk, Prefix
+from dshd.log.memory.nodes import File
 from dshd.session.fold.schedules import HOME
 from tests.session.rig import ME, World, say
 from tests.sim import check, clockwork
@@ -30,6 +32,8 @@ Json = dict[str, Any]
 
 MINUTE = 60.0
 LIVES = 5
+IN_BETWEEN = 0.1
+SURVIVORS = (None, None, "blocks", "blocks", "prefix", "prefix", "nothing")
 QUIET_S = 12 * MINUTE  # longer than any schedule rests
 JUMPS_S = (-40 * 86_400, -5000, -30, 30, 5000, 3 * 86_400)
 WHENS = ("every", "every", "cron", "at", "at")
@@ -75,6 +79,8 @@ class Life:
         self.dead = False
         self._scope = trio.CancelScope()
         self._calls = self.r.randrange(1, 120)
+        disk.calls.faults = []
+        disk.limit()
         disk.before(self._before)
 
     @property
@@ -85,12 +91,25 @@ class Life:
         self._calls -= 1
         if self._calls == 0 and not self.dead:
             self._die()
+        elif self._calls > 0 and not self.dead:
+            self._die_in_between(name, path)
 
-    def _die(self) -> None:
-        how: Json = {} if self.r.random() < 0.4 else {"survivor": "blocks", "chance": self.r.randrange(1000)}
+    def _die_in_between(self, name: str, path: str) -> None:
+        """Now and then between what was sent and the note that it was: those are two lines, or two logs."""
+        if name == "write" and path == str(self.store.log_path(HOME)) and self.r.random() < IN_BETWEEN:
+            self._die()
+        file = self.disk.calls.find(path) if name == "fdatasync" else None
+        tail = bytes(file.cache[len(file.durable) :]) if isinstance(file, File) else b""
+        if b'"type":"schedule/fired"' in tail and self.r.random() < IN_BETWEEN:
+            first = self.r.randint(1, tail.count(b"\n"))
+            self._die(Prefix(sum(len(line) + 1 for line in tail.split(b"\n")[:first])))
+
+    def _die(self, survivor: Prefix | None = None) -> None:
+        name = self.r.choice(SURVIVORS)
+        how: Json = {"survivor": name, "chance": self.r.randrange(200)} if name else {}
         disk = self.world.disk
         assert isinstance(disk, MemoryDisk)
-        self.after, self.dead = dead_disk(disk, how), True
+        self.after, self.dead = dead_disk(disk, how) if survivor is None else disk.crash(survivor), True
         self.past.counts["deaths"] += 1
         self._scope.cancel()
 
@@ -111,7 +130,20 @@ class Life:
 
     async def _act(self) -> None:
         kind = self.r.choice(
-            ("add", "add", "add", "change", "change", "run", "sleep", "sleep", "jump", "slow")
+            (
+                "add",
+                "add",
+                "add",
+                "change",
+                "change",
+                "run",
+                "sleep",
+                "sleep",
+                "jump",
+                "slow",
+                "fault",
+                "full",
+            )
         )
         self.past.counts[kind] += 1
         try:
@@ -157,6 +189,16 @@ class Life:
 
     async def _jump(self) -> None:
         self.world.clock_offset += self.r.choice(JUMPS_S) * 1000
+
+    async def _fault(self) -> None:
+        """One of the next calls of the disk fails."""
+        call = self.r.choice(("fdatasync", "fdatasync", "write", "fsync", "rename", "create"))
+        self.disk.fail(call, errno.EIO, skip=self.r.randrange(4), times=1)
+
+    async def _full(self) -> None:
+        self.disk.limit(free=self.r.choice((0, 50, 700)))
+        await trio.sleep(self.r.choice((0.5, 70.0, 400.0)))
+        self.disk.limit()
 
     async def _slow(self) -> None:
         """The next answer takes a while."""
@@ -206,7 +248,8 @@ class Life:
             self.past.counts["fired"] += len(row["firings"])
             if row["next_at"] is not None and row["next_at"] < now - 1000:
                 self._find(f"{id} is overdue")
-            if self.past.sure[id] and row["state"] == "over" and not sent[id]:
+            overlaps = any(one["skipped"] == "overlap" for one in row["firings"])  # with one by hand
+            if self.past.sure[id] and row["state"] == "over" and not sent[id] and not overlaps:
                 self._find(f"{id} was to be sent once, and was not: {row['firings']}")
             if self.past.sure[id] and row["state"] != "over" and row["next_at"] <= now + QUIET_S * 500:
                 self._find(f"{id} should be over")
@@ -215,7 +258,8 @@ class Life:
                 if one["session"] is not None and one["session"] not in runs:
                     self._find(f"{id} made {one['session']}, and there is no such run")
         for id in (*self.world.registry.loaded, HOME):
-            report = await self.world.registry.fsck(id) if id != HOME or self.past.sure else {"ok": True}
+            there = self.disk.exists(self.store.log_path(id))  # HOME's is made for the first run
+            report = await self.world.registry.fsck(id) if there else {"ok": True}
             if not report["ok"]:
                 self._find(f"{id}: {report['problem']}")
 

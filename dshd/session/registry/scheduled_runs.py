@@ -96,7 +96,7 @@ class Runs:
         try:
             made = await self._creator.create(await self._asked(instant), self._peer(instant))
         except DshError as refused:
-            if refused.retryable:
+            if refused.retryable or refused.code == DshError.code:  # a disk that fails refuses nothing
                 raise
             log.warning("schedule %s was refused: %s", one.id, refused.message)
             return await self._note(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from datetime import datetime
 from typing import Any
@@ -615,3 +616,18 @@ def test_a_longer_text_than_may_be_is_refused() -> None:
 
 
 _ = settled
+
+
+@pytest.mark.parametrize("call_that_fails", ["create", "write", "fsync", "rename"])
+async def test_a_run_that_the_disk_refuses_is_made_a_minute_later(
+    call_that_fails: str, autojump_clock: MockClock
+) -> None:
+    async with World().run() as world:
+        disk = world.disk
+        assert isinstance(disk, MemoryDisk)
+        await add(world, None, f"at {world.now() + HOUR_MS}", run=run())
+        await trio.sleep(HOUR - 1)
+        disk.fail(call_that_fails, errno.EIO)
+        await trio.sleep(200)
+        (one,) = await fired(world, "c1")
+        assert (one["skipped"], one["outcome"]) == (None, "completed")
