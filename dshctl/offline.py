@@ -22,7 +22,7 @@ from dshd.session.deciding import budget
 from dshd.session.disk import opening
 from dshd.session.disk.archive import Lost
 from dshd.session.registry import index
-from dshd.session.registry.listing import view_from_log
+from dshd.session.registry.unloaded import view_from_log
 from dshd.session.shown import views
 
 if TYPE_CHECKING:

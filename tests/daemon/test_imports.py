@@ -1,4 +1,4 @@
-"""What a daemon has in memory before anybody asks it for something."""
+"""What the programs have in memory before anybody asks them for something."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ PUT_OFF = (
 )  # fmt: skip
 
 
-def test_what_few_daemons_need_is_imported_by_the_first_that_asks_for_it() -> None:
-    code = "import sys, dshd.__main__, dshd.daemon; print(*sys.modules, sep='\\n')"
+def imported_by(statement: str) -> set[str]:
+    code = f"import sys, {statement}; print(*sys.modules, sep='\\n')"
     run = [sys.executable, "-c", code]
-    imported = subprocess.run(run, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    return set(subprocess.run(run, check=True, capture_output=True, text=True, timeout=60).stdout.split())
+
+
+def test_what_few_daemons_need_is_imported_by_the_first_that_asks_for_it() -> None:
+    imported = imported_by("dshd.__main__, dshd.daemon")
     assert "dshd.session.registry.registry" in imported
-    assert not set(PUT_OFF).intersection(imported)
+    assert not imported.intersection(PUT_OFF)
+
+
+def test_looking_at_sessions_without_a_daemon_imports_what_a_fold_needs_and_nothing_that_drives() -> None:
+    imported = imported_by("dshctl.offline")
+    assert "dshd.session.fold.folding" in imported
+    driving = ("trio", "dshd.driver", "dshd.hooks", "dshd.tools", "dshd.session.owner")
+    assert not imported.intersection(driving)

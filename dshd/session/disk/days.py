@@ -145,21 +145,12 @@ def _is_limited(config: Any) -> bool:
     return bool(config.budget.day_cost or config.policy.day_cost)
 
 
-# --- as JSON -----------------------------------------------------------------------------------------
-
-
-def to_json(lately: Quarters) -> list[Any]:
-    return [[quarter, usage] for quarter, usage in lately.items()]
-
-
-def from_json(data: Any) -> Quarters:
-    """Raises ``TypeError``, ``ValueError`` for what `to_json` didn't make."""
-    return {int(quarter): dict(usage) for quarter, usage in data or ()}
+# --- on disk ------------------------------------------------------------------------------------------
 
 
 def write(disk: Disk, state: Path, deleted: Mapping[str, Quarters]) -> None:
     """Durability: on return it is on disk, or (`OSError`) what was there still is."""
-    body = orjson.dumps({id: to_json(lately) for id, lately in deleted.items()})
+    body = orjson.dumps({id: spending.to_json(lately) for id, lately in deleted.items()})
     disk.write_atomic(state / NAME, seal(body))
 
 
@@ -167,6 +158,6 @@ def read(disk: Disk, state: Path) -> dict[str, Quarters]:
     """What was written; nothing, if the file is not whole."""
     try:
         body = unseal(disk.read_bytes(state / NAME))
-        return {id: from_json(lately) for id, lately in orjson.loads(body).items()}
+        return {id: spending.from_json(lately) for id, lately in orjson.loads(body).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

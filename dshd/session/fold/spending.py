@@ -111,3 +111,12 @@ def total(quarters: Quarters, begin: int, end: int) -> Usage:
         if begin <= quarter * QUARTER_MS < end:
             found = add(found, usage)
     return found
+
+
+def to_json(lately: Quarters) -> list[Any]:
+    return [[quarter, usage] for quarter, usage in lately.items()]
+
+
+def from_json(data: Any) -> Quarters:
+    """Raises ``TypeError``, ``ValueError`` for what `to_json` didn't make."""
+    return {int(quarter): dict(usage) for quarter, usage in data or ()}

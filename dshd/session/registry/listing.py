@@ -11,23 +11,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import orjson
 import trio
 
 from dshd import wire
-from dshd.errors import DshError
-from dshd.log.disk import Disk
 from dshd.log.store import OWN, Store
-from dshd.session.disk import days, opening
+from dshd.session.disk import days
 from dshd.session.disk.days import Days
+from dshd.session.fold import spending
 from dshd.session.fold.state import State
 from dshd.session.owner.session import Session
 from dshd.session.registry import index
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.index import Index
+from dshd.session.registry.unloaded import unreadable, view_from_log
 from dshd.session.shown import views
 
 log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ class Listing:
         """A view that was read, unless something became of the session meanwhile."""
         lately = view.pop("lately", None)
         if id in self._listed and id not in self._loaded and id not in self._views:
-            self._days.note(id, days.from_json(lately))
+            self._days.note(id, spending.from_json(lately))
             self._views.put({**view, "id": id})
 
     def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
@@ -191,7 +190,7 @@ class Listing:
 
     def _with_lately(self, view: Json) -> Json:
         lately = self._days.of(view["id"])
-        return {**view, "lately": days.to_json(lately)} if lately else view
+        return {**view, "lately": spending.to_json(lately)} if lately else view
 
     async def save_view(self, session: Session) -> None:
         """Write the view beside a session's log."""
@@ -211,23 +210,3 @@ def _is_called(session: Session, name: str) -> bool:
 
 def batched(items: list[T], size: int) -> Iterator[list[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def unreadable(id: str) -> Json:
-    """The view of a session of which nothing is known but its directory's name."""
-    return views.in_directory(views.session(State(), broken="damaged"), id)
-
-
-def view_from_log(disk: Disk, path: Path) -> Json:
-    """A session's view by folding its log, and what it spent ``lately``; of one that can't be read, what its
-    directory says."""
-    id = path.parent.name
-    try:
-        found = opening.glance(disk, path)
-    except DshError as error:
-        log.warning("session %s can't be read: %s", id, error)
-        return unreadable(id)
-    word = found.broken.word if found.broken else None
-    view = views.session(found.state, size=found.opened.size, broken=word)
-    view["lately"] = days.to_json(found.state.lately)
-    return views.in_directory(view, id)
