@@ -33,7 +33,7 @@ from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run, route_of
 from dshd.driver.wishes import Wish, Wishes
-from dshd.errors import DshError, Faulted, NoSpace, Stalled, Unavailable
+from dshd.errors import DshError, Faulted, NoSpace, NotFound, Stalled, Unavailable
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
 from dshd.session.deciding import budget
@@ -346,7 +346,7 @@ class Driver:
             for way in ways:
                 try:
                     return await self._write_end(way)
-                except (Faulted, Stalled, Unavailable):
+                except (Faulted, Stalled, Unavailable, NotFound):  # the last: it was removed meanwhile
                     raise
                 except Exception as error:
                     log.exception("session %s: a turn is ended with less", id)
