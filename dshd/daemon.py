@@ -180,7 +180,7 @@ class _Life:
         daemon = self._daemon
         self._registry = Registry(
             self._store,
-            daemon.services(self._spawner, self._store),
+            daemon.services(self._spawner, self._store, partial(_start, sessions)),
             start=partial(_start, sessions),
             on_lines=self._hub.publish,
             on_reset=self._hub.reset,

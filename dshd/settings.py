@@ -32,7 +32,9 @@ from dshd.plugins.loader import load_plugins
 from dshd.spawn import SpawnerHandle
 from dshd.spawn.client import Spawner
 from dshd.systemd import Manager, look_what_ends_it
+from dshd.tools.bash import Bash
 from dshd.tools.builtin import FETCH_OFF, builtin_tools
+from dshd.tools.mcp.servers import NoServers, Servers
 from dshd.tools.sandbox import Found
 from dshd.tools.tool import Rule
 from dshd.wire import PROTOCOL
@@ -220,7 +222,10 @@ class Daemon:
 
     # ---------------------------------------------------------------- what sessions need
 
-    def services(self, spawner: Spawner, store: Store) -> Services:
+    def services(
+        self, spawner: Spawner, store: Store, start: Callable[..., None] | None = None
+    ) -> Services:
+        """``start`` runs a task of a session's."""
         secret = tuple(map(Path, self.places.secret()))
         home = self._setup.environ.get("HOME")
         hooks = self._hooks(spawner, store)
@@ -240,8 +245,14 @@ class Daemon:
             outside=RealOutside(Path(self.places.config_dir), Path(self.places.state)),
             tool_rules=self.rules,
             hooks=hooks,
+            servers=NoServers() if start is None else self._servers(spawner, start),
             attention=Attention(Notify(lambda: self.config, hooks)),
         )
+
+    def _servers(self, spawner: Spawner, start: Callable[..., None]) -> Servers:
+        bash = self.tools.get("bash")
+        assert isinstance(bash, Bash)
+        return Servers(lambda: self.config.mcp, spawner, bash, start)
 
     def _hooks(self, spawner: Spawner, store: Store) -> Hooks:
         return Hooks(

@@ -9,9 +9,8 @@ wants ``[model]`` writes the route there, as ``default``.
 
 - the sections, by family: `daemon`, `model`, `routes`, `sessions`, `budget`, `tools`, `hooks`, `policy`,
   made of `kinds` of values;
-- `whole` puts them together: one field of `Config` for each, and the table of what is read and not carried
-  out yet; `checks` are what no section alone can know. A new section is a module, its field there, and its
-  part of dshd-config(5);
+- `whole` puts them together: one field of `Config` for each; `checks` are what no section alone can know. A
+  new section is a module, its field there, and its part of dshd-config(5);
 - `reading` makes texts into it (`places`: where in a text a key stands), `files` knows the files.
 
 Everything is a pure function of texts but `files`. Durations are seconds (float) once read; 0 means none
@@ -41,5 +40,4 @@ from dshd.config.tools import Jobs as Jobs
 from dshd.config.tools import Rule as Rule
 from dshd.config.tools import Server as Server
 from dshd.config.tools import Tools as Tools
-from dshd.config.whole import AHEAD as AHEAD
 from dshd.config.whole import Config as Config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Literal
 
 import attrs
@@ -48,3 +50,17 @@ class Server:
 
     command: Command | None = None
     url: Text | None = None
+
+
+def unserved(servers: Mapping[str, Server]) -> list[str]:
+    """What keeps servers from being spoken to, a sentence each."""
+    if not servers or _there("mcp"):
+        return []
+    return ["[mcp] is set, and the package for it is not installed: pip install 'dshd[mcp]'"]
+
+
+def _there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # it is known not to be
+        return False

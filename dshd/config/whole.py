@@ -14,7 +14,7 @@ from dshd.config.model import Model
 from dshd.config.policy import Policy
 from dshd.config.routes import Route, unpriced, used_routes
 from dshd.config.sessions import Sessions
-from dshd.config.tools import Approval, Jobs, Rule, Server, Tools
+from dshd.config.tools import Approval, Jobs, Rule, Server, Tools, unserved
 from dshd.wire import MODES, Mode
 
 
@@ -60,35 +60,13 @@ class Config:
         """The variables that routes take their keys from."""
         return tuple(route.api_key_env for route in self.routes.values() if route.api_key_env)
 
-    def ahead(self) -> list[str]:
-        """Settings that are set and that this version reads, checks and does not carry out yet."""
-        plain = Config()
-        return [
-            ".".join(path)
-            for path, harmless in AHEAD.items()
-            if _value(self, path) not in (_value(plain, path), *harmless)
-        ]
-
     def warnings(self) -> list[str]:
         """What is right and still not what its writer will see, a sentence each."""
-        ahead = [f"{name} is set, and this version does not carry it out yet" for name in self.ahead()]
-        return [*ahead, *in_vain(self.hooks)]
+        return [*in_vain(self.hooks), *unserved(self.mcp)]
 
     def within_policy(self, mode: Mode) -> Mode:
         """The mode, or the most that the policy allows."""
         return min(mode, self.policy.max_mode, key=MODES.index)
-
-
-# {setting: values besides the default that are carried out}
-AHEAD: Final[dict[tuple[str, ...], tuple[Any, ...]]] = {
-    ("mcp",): (),
-}
-
-
-def _value(found: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        found = getattr(found, name)
-    return found
 
 
 APPENDED: Final = ("rules", "hooks")  # lists of which the user's are put behind the system's

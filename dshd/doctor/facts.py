@@ -78,8 +78,8 @@ class Running:
 class Facts:
     """``running`` None: no daemon. ``written``: there is a config file. ``config`` and ``models`` None: the
     config can't be read, and ``problem`` says why. ``sessions`` are ``session`` objects; ``spool`` is
-    ``{waiting, refused, problem, dir}``; ``now`` in Unix ms. ``missing``: programs of hooks and notices that
-    can't be run, each with what it is for."""
+    ``{waiting, refused, problem, dir}``; ``now`` in Unix ms. ``missing``: programs of hooks, notices and
+    servers that can't be run, each with what it is for."""
 
     places: Places
     home: str

@@ -124,9 +124,10 @@ def gather(
 
 
 def missing(config: Config, path: str) -> Iterator[str]:
-    """Programs that hooks and notices name and that aren't there. Of a line of shell only a first word with
-    a path in it is looked at, for everything else may be the shell's own."""
+    """Programs that hooks, notices and servers of tools name and that aren't there. Of a line of shell only a
+    first word with a path in it is looked at, for everything else may be the shell's own."""
     wanted = [(f"{hook.event} hook", hook.command) for hook in config.hooks]
+    wanted += [(f"[mcp.{name}]", server.command) for name, server in config.mcp.items() if server.command]
     wanted += [("[notify]", config.notify.command)] if config.notify.command else []
     for what, command in wanted:
         program = command[0] if not isinstance(command, str) else _first_word(command)

@@ -21,6 +21,7 @@ from dshd.session.deciding.scratch import Scratch
 from dshd.session.disk.days import Days
 from dshd.session.fold.state import State
 from dshd.tools.grants import Grant
+from dshd.tools.mcp.servers import NoServers
 from dshd.tools.threads import reading
 
 T = TypeVar("T")
@@ -152,6 +153,7 @@ class RealOutside:
 class Services:
     """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent;
     ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event;
+    ``servers``: those of tools (`tools.mcp.servers`);
     ``allowed``: what a person has allowed in every session; ``ties``: what subagents share with their
     parents."""
 
@@ -178,6 +180,7 @@ class Services:
     attention: Attention = attrs.field(factory=Attention)
     hooks: Any = attrs.field(factory=NoHooks)
     ties: Any = attrs.field(factory=lambda: Untied())
+    servers: Any = attrs.field(factory=NoServers)
     environment: Callable[[State], Mapping[str, str]] = lambda state: dict(state.settings.get("env") or {})
 
     @property

@@ -26,6 +26,7 @@ from dshd.session.fold import spending
 from dshd.session.fold.events import Message
 from dshd.session.fold.state import State
 from dshd.tools.jobs import Leaving
+from dshd.tools.registry import Registry
 from dshd.tools.tool import ToolOutput
 
 
@@ -45,7 +46,8 @@ class Run:
     the step's request, if they changed it, and ``repairs``: how often after it had failed. ``halted``: why a
     gate wants the turn to end after this step; ``broken``: a plugin around a tool failed;
     ``stoppings``: how often it went on because somebody wanted
-    it to. ``turn`` 0: no turn, but maintenance. ``compact_from``: tokens; below that, another compaction is
+    it to. ``turn`` 0: no turn, but maintenance. ``tools``: the turn's, whatever comes and goes
+    meanwhile. ``compact_from``: tokens; below that, another compaction is
     not worth trying.
     """
 
@@ -80,6 +82,12 @@ class Run:
     owed: Mapping[str, Any] = attrs.field(factory=dict)
     compact_from: int = 0
     wishes: Wishes = attrs.field(factory=Wishes)
+    tools: Registry = attrs.field(default=attrs.Factory(lambda run: run.known_tools(), takes_self=True))
+
+    def known_tools(self) -> Registry:
+        """The tools, as far as their servers have told them."""
+        known: Registry = self.services.servers.known(self.services.tools, self.state.id)
+        return known
 
     @property
     def state(self) -> State:

@@ -56,7 +56,7 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
     Durability: both are on disk when it returns.
     """
     content, calls = _own_ids(run, answer.content)
-    asked = await approvals.questions(run, calls, content, _context(run)) if calls else ()
+    asked = await approvals.questions(run, calls, content, context(run)) if calls else ()
     groups = _groups(run, calls, frozenset(one.call for one in asked))
     run.capped = run.capped or answer.finish == "max-tokens"
     data: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _own_ids(run: Run, content: Sequence[dict[str, Any]]) -> tuple[list[dict[str
 
 def _groups(run: Run, calls: Sequence[Call], asked: Collection[str]) -> list[list[Call]]:
     """Those that run together; a call that is asked about stands alone."""
-    return scheduler.groups(calls, lambda call: call.id not in asked and run.services.tools.read_only(call))
+    return scheduler.groups(calls, lambda call: call.id not in asked and run.tools.read_only(call))
 
 
 def left(run: Run) -> list[list[Call]]:
@@ -148,14 +148,14 @@ async def _run_group(run: Run, group: Sequence[Call], cut: trio.CancelScope) -> 
     if not _all_started(run, started):
         return False
     run.says(_doing(run, group))
-    context = _context(run, approvals.grant(asked))
+    around = context(run, approvals.grant(asked))
 
     async def execute(call: Call) -> ToolOutput:
         began = time.monotonic()
         keep = partial(run.finished.__setitem__, call.id)
         leaving = Leaving(lambda: cut.cancel_called and not run.work.scope.cancel_called)
         run.leaving[call.id] = leaving
-        here = attrs.evolve(context, keep=keep, call=call.id, leaving=leaving)
+        here = attrs.evolve(around, keep=keep, call=call.id, leaving=leaving)
         output = await gates.execute(run, call, here)
         run.seconds[call.id] = time.monotonic() - began
         run.finished[call.id] = output
@@ -204,7 +204,7 @@ def _all_started(run: Run, ids: Sequence[str]) -> bool:
 
 
 def _doing(run: Run, group: Sequence[Call]) -> str:
-    first = run.services.tools.describe(group[0])
+    first = run.tools.describe(group[0])
     return first if len(group) == 1 else f"{first} and {len(group) - 1} more"
 
 
@@ -240,7 +240,8 @@ def _emit_owed(s: Scratch, run: Run) -> None:
             _emit_result(s, run, id)
 
 
-def _context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
+def context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
+    """What the tools of this session may know and do, now."""
     settings, services = run.state.settings, run.services
     config = services.config()
     spill, attachments = _places(run.session_dir)

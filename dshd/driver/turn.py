@@ -40,6 +40,7 @@ async def work(run: Run) -> Ending | None:
     Raises `ModelError` (the call failed for good) and `DshError` (the log refused).
     Cancellation: at every await but the log's own; nothing is left running.
     """
+    run.tools = await run.services.servers.registry(run.services.tools, step.context(run))
     groups = await (_resume(run) if run.resumed else _begin(run))
     while groups is not None:
         await step.run_tools(run, groups)

@@ -26,6 +26,9 @@ def missing(config: Config, path: str) -> list[str]:
 def _programs(config: Config) -> Iterator[tuple[str, str]]:
     if config.notify.command is not None:
         yield from _program("notify.command", config.notify.command)
+    for name, server in config.mcp.items():
+        if server.command is not None:
+            yield from _program(f"mcp.{name}.command", server.command)
     for n, hook in enumerate(config.hooks):
         yield from _program(f"hooks[{n}].command", hook.command)
 

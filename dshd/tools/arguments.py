@@ -125,7 +125,10 @@ class Checker:
             from jsonschema import Draft202012Validator
 
             self._validator = Draft202012Validator(self.schema)
-        found = sorted(self._validator.iter_errors(args), key=_path)
+        try:
+            found = sorted(self._validator.iter_errors(args), key=_path)
+        except Exception as error:  # the schema is somebody else's, and can be anything
+            return [f"they can't be checked, for the tool's own schema is wrong: {_cut(str(error), 200)}"]
         lines = [line for error in found for line in _explain(error)]
         more = len(lines) - MOST_PROBLEMS
         return lines if more <= 0 else [*lines[:MOST_PROBLEMS], f"and {more} more"]
@@ -185,6 +188,13 @@ def _cut(text: str, most: int) -> str:
 
 def expected(schema: Schema) -> str:
     """The arguments a schema wants, in one line: ``{path: string, offset?: integer}``."""
+    try:
+        return _expected(schema)
+    except (AttributeError, TypeError, RecursionError):  # somebody else's schema, and not as it should be
+        return "{...}"
+
+
+def _expected(schema: Schema) -> str:
     required = set(schema.get("required", ()))
     known = schema.get("properties", {})
     parts = (f"{key}{'' if key in required else '?'}: {_kind(of)}" for key, of in known.items())
@@ -197,6 +207,6 @@ def _kind(schema: Schema) -> str:
     if schema.get("type") == "array":
         return f"[{_kind(schema.get('items', {}))}, ...]"
     if schema.get("type") == "object" and schema.get("properties"):
-        return expected(schema)
+        return _expected(schema)
     wanted = schema.get("type", "any")
     return " or ".join(wanted) if isinstance(wanted, list) else str(wanted)

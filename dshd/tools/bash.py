@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,10 @@ class Bash:
         passage: Passage | None, *, follow: bool = False,
     ) -> Done:  # fmt: skip
         spawner: Spawner = ctx.spawner
-        env = {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
         work = spawner.run(
             [*plan.prefix, "bash", "-c", args["command"]],
             cwd=str(ctx.dir),
-            env=env,
+            env=self._environment(ctx, plan),
             timeout=limit,
             head=HEAD,
             tail=TAIL,
@@ -154,6 +154,19 @@ class Bash:
             if not goes_on and not (passage is not None and passage.holds):
                 undone = await _swept(plan, ctx)
         return done, undone
+
+    @asynccontextmanager
+    async def around(self, command: str, ctx: ToolContext) -> AsyncIterator[tuple[Plan, dict[str, str]]]:
+        """For what isn't a command line and runs like one: its sandbox and its environment. What the sandbox
+        could not prevent is undone behind it. Raises `sandbox.Refused`."""
+        plan = await self._plan(command, ctx)
+        try:
+            yield plan, self._environment(ctx, plan)
+        finally:
+            await _swept(plan, ctx)
+
+    def _environment(self, ctx: ToolContext, plan: Plan) -> dict[str, str]:
+        return {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}
 
     # --- jobs
 

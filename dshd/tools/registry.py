@@ -59,6 +59,15 @@ class Registry:
         self._checkers[tool.name] = arguments.Checker(tool.schema)
         self._specify()
 
+    def with_more(self, tools: Iterable[Tool]) -> Registry:
+        """These and more; of two of one name the first."""
+        more = Registry()
+        more._tools, more._checkers, more._off = dict(self._tools), dict(self._checkers), dict(self._off)
+        for tool in tools:
+            if tool.name not in more._tools:
+                more.add(tool)
+        return more
+
     def turn(self, name: str, off: str | None) -> None:
         """Offer the tool, or don't, and say in a sentence why it is ``off`` to who calls it all the same."""
         if off == self._off.get(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,14 +194,12 @@ def test_a_cost_limit_needs_prices() -> None:
     assert 'route "openai" has none' in refusal("model = 'openai'\n[budget]\nday_cost = 1")
 
 
-def test_what_is_read_and_not_carried_out_yet_is_named() -> None:
-    assert Config().ahead() == []
-    assert user(WHOLE).ahead() == [
-        "mcp",
-    ]  # fmt: skip
-    assert user("[model]\npatience = '1h'\n").ahead() == []
-    (warning,) = user("[mcp.x]\nurl = 'http://x'\n").warnings()
-    assert warning == "mcp is set, and this version does not carry it out yet"
+def test_servers_without_the_package_for_them_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert Config().warnings() == []
+    assert user("[mcp.x]\nurl = 'http://x'\n").warnings() == [
+        "[mcp] is set, and the package for it is not installed: pip install 'dshd[mcp]'"
+    ]
 
 
 # ---------------------------------------------------------------- two files

@@ -69,11 +69,11 @@ async def test_a_reload_changes_everything_or_nothing(tmp_path: Path) -> None:
         assert found.environ["FAST_KEY"] == "k"
 
 
-async def test_what_is_set_and_not_carried_out_is_said(
+async def test_what_is_set_in_vain_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    daemon(tmp_path, "[mcp.x]\nurl = 'http://x'\n")
-    assert "mcp is set, and this version does not carry it out" in caplog.text
+    daemon(tmp_path, "[mcp.x]\ncommand = ['no-such-program']\n")
+    assert "mcp.x.command runs no-such-program, and there is no such program" in caplog.text
 
 
 async def test_the_lock_is_watched_and_made_again(
@@ -105,8 +105,8 @@ async def test_a_daemon_whose_state_is_somebody_elses_now_ends(
     assert list(state.iterdir()) == []
 
 
-async def test_a_reload_names_what_is_not_carried_out(tmp_path: Path) -> None:
+async def test_a_reload_names_what_is_set_in_vain(tmp_path: Path) -> None:
     found = daemon(tmp_path)
-    (tmp_path / "config.toml").write_text("[mcp.x]\nurl = 'http://x'\n")
+    (tmp_path / "config.toml").write_text("[mcp.x]\ncommand = ['no-such-program']\n")
     answer = await found.reload()
-    assert answer["warnings"] == ["mcp is set, and this version does not carry it out yet"]
+    assert answer["warnings"] == ["mcp.x.command runs no-such-program, and there is no such program"]

@@ -59,8 +59,3 @@ def test_every_value_that_a_key_may_have_is_named() -> None:
 def test_the_example_is_a_good_config() -> None:
     example = PAGE.source.partition(".Bd -literal -offset indent\n")[2].partition(".Ed")[0]
     config.parse(config.Source("config.toml", example.replace("\\(dq", '"')))
-
-
-def test_what_is_not_carried_out_yet_is_owned_to() -> None:
-    owned = pages.words(PAGE.source.partition(".Sh CAVEATS")[2], "Va")
-    assert owned == {".".join(path) for path in config.AHEAD}

@@ -9,6 +9,7 @@ from dshd.control.calls import Call, Json
 from dshd.log.writer import hop
 from dshd.session.disk.spent import spent
 from dshd.session.shown.usage import Sums, active, local_day
+from dshd.tools.mcp.servers import wildcard
 from dshd.tools.outlook import Outlook, outlook
 
 
@@ -19,8 +20,8 @@ def _meant(call: Call) -> bool:
 
 async def tools(call: Call) -> Json:
     services = call.registry.services
-    config, registry = services.config(), services.tools
     view = (await call.session()).show() if _meant(call) else {}
+    config, registry = services.config(), services.servers.known(services.tools, view.get("id"))
     mode = view.get("mode") or config.sessions.mode
     net = bool(view["net"] if view.get("net") is not None else config.sessions.net)
     rows = []
@@ -40,7 +41,16 @@ async def tools(call: Call) -> Json:
                 "unless": list(found.unless),
             }
         )
+    rows += [_server(name, how) for name, how in services.servers.states(view.get("id")).items()]
     return {"type": "tools", "session": view.get("id"), "mode": mode, "tools": rows}
+
+
+def _server(name: str, how: str) -> Json:
+    """A server whose tools aren't there."""
+    return {
+        "type": "tool", "name": wildcard(name), "does": f"the tools of the server {name}", "read_only": False,
+        "action": "deny", "by": how, "unless": [],
+    }  # fmt: skip
 
 
 async def usage(call: Call) -> Json:

@@ -115,7 +115,7 @@ def _measured(run: Run) -> Measure:
 def _measure(run: Run, state: State, sizes: Sequence[int], said: int) -> Measure:
     call = run.call
     assert call is not None
-    system, tools = run.system.text if run.system else "", run.services.tools.specs()
+    system, tools = run.system.text if run.system else "", run.tools.specs()
     around = run.history.memo.once("around", (system, tools), lambda: estimate_request(system, (), tools))
     factor = compactions.correction(state.factors, call.context()).factor
     return Measure(sizes, around + said, call.window, call.max_tokens or 0, factor)
@@ -280,7 +280,7 @@ def _prepared(run: Run, at: int) -> Prepared:
     messages = [*run.history.of(run.state.surface, place)[:at], core.asking(core.INSTRUCTION)]
     system = run.system.text if run.system is not None else ""
     return prepare(
-        run.call, system, messages, run.services.tools.specs(), memo=run.history.memo, place=place,
+        run.call, system, messages, run.tools.specs(), memo=run.history.memo, place=place,
         correction=compactions.correction(run.state.factors, run.call.context()),
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ async def execute(run: Run, call: Call, context: ToolContext) -> ToolOutput:
 
 
 async def _made(run: Run, call: Call, context: ToolContext) -> ToolOutput:
-    output: ToolOutput = await run.services.tools.execute(call, context)
+    output: ToolOutput = await run.tools.execute(call, context)
     return output
 
 
@@ -112,7 +112,7 @@ async def _arguments(run: Run, call: Call) -> Any:
     """Checked, or the output that says what is wrong with them: of those nobody is asked."""
     if not arguments.prepared():
         await reading(arguments.prepare)
-    return run.services.tools.parse(call.name, call.arguments)
+    return run.tools.parse(call.name, call.arguments)
 
 
 async def _before(run: Run, gates: Sequence[Any], call: Call, args: Mapping[str, Any]) -> str | None:

@@ -43,7 +43,7 @@ async def propose(run: Run, step: int) -> None:
         return
     assert run.call is not None
     assert run.system is not None
-    names = tuple(spec.name for spec in run.services.tools.specs())
+    names = tuple(spec.name for spec in run.tools.specs())
     first = asked = Request(
         run.state.id, run.turn, step, run.call.route, run.system.text, names, run.call.max_tokens
     )
@@ -79,7 +79,7 @@ def system(run: Run) -> str:
 
 def specs(run: Run) -> tuple[ToolSpec, ...]:
     """Its tools, in the registry's order."""
-    return _chosen(run, run.services.tools.specs())
+    return _chosen(run, run.tools.specs())
 
 
 def _chosen(run: Run, all: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:

@@ -44,7 +44,7 @@ async def questions(
     """
     if context.ask != "wait":
         return ()
-    found = [(call, question) for call in calls if (question := await run.services.tools.asks(call, context))]
+    found = [(call, question) for call in calls if (question := await run.tools.asks(call, context))]
     if not found:
         return ()
     ids = await _numbers(run, len(found))

@@ -33,7 +33,7 @@ async def show(session: Live) -> Json:
     real = compactions.correction(state.factors, context).apply
     history = History()
     history.of(state.surface)
-    specs = services.tools.specs()
+    specs = services.servers.known(services.tools, session.id).specs()
     parts = {"system": prompt.tokens, "tools": estimate_tools(specs), "conversation": history.tokens}
     return {
         "type": "prompt",
