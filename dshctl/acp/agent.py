@@ -341,7 +341,7 @@ class Agent:
 
         for prompt in thread.prompts:
             prompt.cancelled = True
-        self._ask(wire.AbortParams(session=thread.id), stopped)
+        self._ask(wire.AbortParams(session=thread.id), stopped, repeat=True)
 
     def _set_mode(self, id: Any, params: Json) -> None:
         thread = self._thread(params)
