@@ -44,7 +44,9 @@ def test_a_line_is_a_followup_while_idle_and_a_steer_while_a_turn_runs(home: Hom
         you.sees("-- completed")
         you.type("\x04")
         assert you.ends() == 0
-        assert screen(you.raw).count("  first") == 1, "what streamed is not told again by its message"
+        rows = screen(you.raw)
+        assert rows.count("  first") == 1, "what streamed is not told again by its message"
+        assert not [row for row in rows if row.endswith("...") or "work> " in row], "what changes is gone"
         after = termios.tcgetattr(you.fd)
         assert after[:4] == before[:4], "the terminal is as it was"
     said = [(e["data"]["verb"], *texts([e])) for e in home.said()]
