@@ -241,7 +241,7 @@ def _number(line: Line) -> int:
 def export(cli: Cli, params: wire.ExportParams) -> Iterator[bytes | Json]:
     """What `session.export` gives: the file's bytes, then the answer."""
     from dshctl.times import now_ms
-    from dshd.session.registry.porter import packed
+    from dshd.session.porting.packing import packed
 
     found = files(cli)
     id = found.resolve(params.session, params.cwd)

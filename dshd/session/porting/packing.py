@@ -27,10 +27,12 @@ from typing import Any, Final
 
 import attrs
 
-from dshd import __version__
-from dshd.errors import DshError, Invalid, Unavailable, Unsupported
+from dshd import __version__, wire
+from dshd.errors import DshError, Invalid, NotFound, Unavailable, Unsupported
 from dshd.log.disk import PIECE, Disk, explained
-from dshd.log.store import ATTACHMENTS, LOG
+from dshd.log.reader import read_header
+from dshd.log.store import ATTACHMENTS, LOG, Store
+from dshd.log.there import told
 from dshd.session.porting import tar
 from dshd.session.porting.tar import Member, Wrong
 
@@ -224,3 +226,15 @@ class _Unpacking:
         if left and not short:
             raise tar.short()
         return b"".join(pieces)
+
+
+def packed(store: Store, id: str, name: str, size: int | None, now: int) -> Iterator[bytes]:
+    """An export of a session's directory, under the id that its log has."""
+    log = store.log_path(id)
+    if not store.exists(id):
+        raise NotFound(f'no session "{id}"', hint="dshctl ls")
+    with told("read", log, store.disk):
+        header = read_header(store.disk, log)
+    own = header.data.get("id") if header is not None else None
+    true = own if isinstance(own, str) and wire.is_session_id(own) else id
+    return pack(store.disk, Source(store.session_dir(id), true, name, now, size))

@@ -17,18 +17,16 @@ import trio
 
 from dshd import wire
 from dshd.driver.port import Services
-from dshd.errors import Conflict, Damaged, DshError, NotFound
+from dshd.errors import Conflict, Damaged, DshError
 from dshd.log.disk import explained
-from dshd.log.reader import read_header
 from dshd.log.store import Store
-from dshd.log.there import told
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold.state import State
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
 from dshd.session.porting import packing, transfer
 from dshd.session.porting.copying import Outside, newest
-from dshd.session.porting.packing import Read, Source
+from dshd.session.porting.packing import Read
 from dshd.session.porting.transfer import Made
 from dshd.session.registry import environment
 from dshd.session.registry.environment import Environments
@@ -260,7 +258,8 @@ class Porter:
         ledger = session.ledger if session is not None and session.usable else None
         size = ledger.writer.synced_size if ledger is not None else None
         name = next((view["name"] for view in self._listing.known() if view["id"] == id), None) or id
-        pieces = await self._hops.read(lambda: packed(self._store, id, name, size, self._services.now()))
+        now = self._services.now()
+        pieces = await self._hops.read(lambda: packing.packed(self._store, id, name, size, now))
         return Export(name, filter(None, pieces), self._hops)
 
 
@@ -275,18 +274,6 @@ class Export:
     async def next(self) -> bytes:
         """The next piece; empty at the end."""
         return await self._hops.read(lambda: next(self._pieces, b""))
-
-
-def packed(store: Store, id: str, name: str, size: int | None, now: int) -> Iterator[bytes]:
-    """An export of a session's directory, under the id that its log has; see `packing`."""
-    log = store.log_path(id)
-    if not store.exists(id):
-        raise NotFound(f'no session "{id}"', hint="dshctl ls")
-    with told("read", log, store.disk):
-        header = read_header(store.disk, log)
-    own = header.data.get("id") if header is not None else None
-    true = own if isinstance(own, str) and wire.is_session_id(own) else id
-    return packing.pack(store.disk, Source(store.session_dir(id), true, name, now, size))
 
 
 def _name_of_fork(asked: str | None, parents: Any, rows: list[wire.SessionRow]) -> str | None:
