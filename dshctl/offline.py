@@ -23,7 +23,7 @@ from dshd.session.disk import opening
 from dshd.session.disk.archive import Lost
 from dshd.session.registry import index
 from dshd.session.registry.unloaded import view_from_log
-from dshd.session.shown import views
+from dshd.session.shown import ends, views
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -175,14 +175,14 @@ def answer(cli: Cli, params: wire.AnswerShowParams) -> Json:
 
 def _of_message(state: State, message: str) -> Json:
     _known(state, message)
-    return views.settled(state, message) or views.not_ended(state, message)
+    return ends.settled(state, message) or ends.not_ended(state, message)
 
 
 def _newest(state: State, number: int) -> Json:
-    turn = views.newest_answer(state, number)
+    turn = ends.newest_answer(state, number)
     if turn is None:
         raise errors.NotFound(f"{state.name} has no answer yet", hint=f"dshctl log -s {state.name}")
-    return views.result(state, message=turn.members[0] if turn.members else None, turn=turn)
+    return ends.result(state, message=turn.members[0] if turn.members else None, turn=turn)
 
 
 def _ask(cli: Cli, found: Files, id: str, question: Callable[[State], Json]) -> Json:

@@ -40,7 +40,7 @@ from dshd.session.deciding import budget
 from dshd.session.deciding.closing import Ending
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import Abort
-from dshd.session.shown.views import IDLE, WAITS_FOR_ROOM, Activity, of_wait
+from dshd.session.shown.activities import IDLE, WAITS_FOR_ROOM, Activity, of_wait
 
 log = logging.getLogger(__name__)
 

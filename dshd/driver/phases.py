@@ -28,7 +28,7 @@ import trio
 
 from dshd.session.deciding.budget import Stopwatch
 from dshd.session.fold.turns import Abort
-from dshd.session.shown.views import Activity
+from dshd.session.shown.activities import Activity
 
 PHASES: Final[dict[str, dict[str, str]]] = {
     "idle": {"wake": "running", "maintain": "maintenance", "abort": "idle", "close": "closed"},

@@ -205,10 +205,10 @@ def test_outcomes_have_their_codes(outcome: str | None, error: str | None, code:
 
 
 def test_the_daemon_and_dshctl_agree_on_codes_of_outcomes() -> None:
-    from dshd.session.shown import views
+    from dshd.session.shown import ends
 
-    assert {word: exits.OF_OUTCOME[word] for word in views.OUTCOME_EXITS} == views.OUTCOME_EXITS
-    assert exits.TRY_LATER == views.TRY_LATER
+    assert {word: exits.OF_OUTCOME[word] for word in ends.OUTCOME_EXITS} == ends.OUTCOME_EXITS
+    assert exits.TRY_LATER == ends.TRY_LATER
 
 
 def test_of_several_the_first_that_is_not_0() -> None:

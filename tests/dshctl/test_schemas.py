@@ -270,10 +270,10 @@ def test_each_schema_is_one_and_is_used(dshctl: Dshctl) -> None:
 
 def test_the_daemons_own_shapes_are_as_the_schemas_say() -> None:
     from dshd.session.fold.state import State
-    from dshd.session.shown import views
+    from dshd.session.shown import activities, ends, views
 
-    check({**views.session(State(), views.IDLE), "id": "s4h8w2c1", "name": "api"})
-    check(views.result(State(), message=None, turn=None))
+    check({**views.session(State(), activities.IDLE), "id": "s4h8w2c1", "name": "api"})
+    check(ends.result(State(), message=None, turn=None))
 
 
 def test_every_error_has_every_field_and_no_other() -> None:

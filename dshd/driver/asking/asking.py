@@ -28,7 +28,7 @@ from dshd.model.chunks import Chunk
 from dshd.model.errors import RETRIED, ModelError
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import compactions
-from dshd.session.shown.views import waiting_for
+from dshd.session.shown.activities import waiting_for
 
 log = logging.getLogger(__name__)
 

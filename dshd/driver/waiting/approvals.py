@@ -24,7 +24,7 @@ from dshd.model.errors import ModelError
 from dshd.session.deciding import approving
 from dshd.session.deciding.approving import Asked
 from dshd.session.fold.approvals import Approval
-from dshd.session.shown.views import waits_for
+from dshd.session.shown.activities import waits_for
 from dshd.tools.grants import Grant
 from dshd.tools.registry import Question
 from dshd.tools.tool import Call, ToolContext, ToolOutput

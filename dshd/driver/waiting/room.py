@@ -12,7 +12,7 @@ from dshd.driver.run import Run
 from dshd.errors import NoSpace
 from dshd.hooks import causes
 from dshd.session.deciding.scratch import Scratch
-from dshd.session.shown.views import WAITS_FOR_ROOM
+from dshd.session.shown.activities import WAITS_FOR_ROOM
 
 T = TypeVar("T")
 Decide = Callable[[Scratch], T]

@@ -22,7 +22,7 @@ import trio
 from dshd.driver.places import since
 from dshd.driver.run import Run, route_of
 from dshd.session.fold.turns import Wait
-from dshd.session.shown.views import of_wait
+from dshd.session.shown.activities import of_wait
 
 LOOK_S: Final = 10.0  # how long a wall clock that jumps can go unnoticed
 

@@ -36,7 +36,7 @@ from dshd.session.owner.clock import Clock
 from dshd.session.owner.jobs import Jobs
 from dshd.session.owner.keeping import Keeper
 from dshd.session.owner.surroundings import Surroundings
-from dshd.session.shown.views import WAITS_FOR_ROOM, Activity
+from dshd.session.shown.activities import WAITS_FOR_ROOM, Activity
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dshd.driver.wishes import Outcome, Wish
 from dshd.errors import Conflict, Unavailable
 from dshd.session.fold.who import Peer
 from dshd.session.owner.live import Live
-from dshd.session.shown import views
+from dshd.session.shown import ends
 
 Json = dict[str, Any]
 
@@ -54,7 +54,7 @@ async def _over(session: Live, wish: Wish) -> Outcome:
 def _answer(session: Live, outcome: Outcome) -> Json:
     exit = EXITS[outcome.reason]
     if outcome.reason == "failed":
-        exit = views.exit_of("error", outcome.error)
+        exit = ends.exit_of("error", outcome.error)
     return {
         "type": "compacted",
         "exit": exit,

@@ -20,7 +20,7 @@ from dshd.session.fold.attachments import Content
 from dshd.session.fold.who import Peer
 from dshd.session.owner import loading
 from dshd.session.owner.live import Live
-from dshd.session.shown.views import Activity
+from dshd.session.shown.activities import Activity
 
 Json = dict[str, Any]
 Tell = Callable[[Callable[[], Json]], None]  # is given a function that returns the answer, or raises

@@ -28,7 +28,7 @@ from dshd.session.fold.events import Queue
 from dshd.session.fold.who import Peer
 from dshd.session.owner import maintaining, prompting, queue_commands, saying, stopping, waiting
 from dshd.session.owner.live import Live
-from dshd.session.shown import views, why
+from dshd.session.shown import ends, questions, views, why
 
 Json = dict[str, Any]
 
@@ -117,7 +117,7 @@ class Session(Live):
 
     def approvals(self) -> list[Json]:
         """The questions that wait for a person, the oldest first; none of a session that can't go on."""
-        return views.approvals(self.state) if self.usable else []
+        return questions.approvals(self.state) if self.usable else []
 
     async def answer_approval(self, p: wire.ApprovalAnswerParams, peer: Peer) -> Json:
         """The question, answered. Raises `NotFound`, `Conflict` (somebody was first, or it has expired),
@@ -127,7 +127,7 @@ class Session(Live):
         """
         ledger, by = self.guard_person(peer), peer.source()
         done = await ledger.propose(lambda s: approving.answer(s, p.id, p.answer, p.scope, p.reason, by))
-        return views.approval(self.state, done)
+        return questions.approval(self.state, done)
 
     async def forget_approval(self, id: str, peer: Peer) -> bool:
         """Take back what was allowed for the session; whether there was anything."""
@@ -213,12 +213,12 @@ class Session(Live):
         """The result of a message, or of the n-th newest turn that has an answer (from 1)."""
         if message is not None:
             self.check_message(message)
-            return views.settled(self.state, message) or views.not_ended(self.state, message)
-        turn = views.newest_answer(self.state, n)
+            return ends.settled(self.state, message) or ends.not_ended(self.state, message)
+        turn = ends.newest_answer(self.state, n)
         if turn is None:
             name = self.state.name or self.id  # of a damaged one nothing may be known
             raise NotFound(f"{name} has no answer yet.", hint=f"dshctl log -s {name}")
-        return views.result(self.state, message=turn.members[0] if turn.members else None, turn=turn)
+        return ends.result(self.state, message=turn.members[0] if turn.members else None, turn=turn)
 
     # --- as a thing
 

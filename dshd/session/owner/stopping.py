@@ -20,7 +20,7 @@ from dshd.session.fold.state import State
 from dshd.session.fold.turns import Abort, OpenTurn
 from dshd.session.fold.who import Peer
 from dshd.session.owner.live import Live
-from dshd.session.shown import views
+from dshd.session.shown import parking
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ def _aborted(session: Live, answer: Json, doing: str | None, maintained: bool) -
         "started_at": ended.started_at if ended else None,
         "ended_at": ended.ended_at if ended else None,
         "cleared": answer["cleared"],
-        "parked": views.parked(state),
+        "parked": parking.parked(state),
         "survivors": _survivors(session),
     }
 
@@ -127,7 +127,7 @@ async def wake(session: Live, p: wire.WakeParams, peer: Peer) -> Json:
         await ledger.propose(lambda s: queueing.release(s, id, by))
         return woken(session, released=[id], unparked=None)
     services = session.around.services
-    config, was = services.config(), views.parked(session.state)
+    config, was = services.config(), parking.parked(session.state)
     waited = lifecycle.waits_for_provider(session.state)
     await services.days.known(config)
     now = Now(today=services.days.counted(config, services.now()))
@@ -183,6 +183,6 @@ async def retry(session: Live, p: wire.RetryParams, peer: Peer) -> Json:
         "attempts": list(state.receipts[again.message].attempts),
         "seq": again.seq,
         "reopened": again.reopened,
-        "parked": views.parked(state),
+        "parked": parking.parked(state),
         "warning": "stopping" if session.driver.draining else None,
     }

@@ -13,7 +13,7 @@ import trio
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn
 from dshd.session.owner.live import Live
-from dshd.session.shown import views
+from dshd.session.shown import ends
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ async def _for_message(session: Live, id: str, stay: bool, asked: Collection[str
     while True:
         session.check_message(id)
         waited = _ms_since(began)
-        result = views.settled(session.state, id, waited)
+        result = ends.settled(session.state, id, waited)
         if result is None:
             result = _asks(session, id, waited, stay, asked) or _stuck(session, id, waited, stay)
         if result is not None:
@@ -47,14 +47,14 @@ async def for_rest(session: Live, *, stay: bool, asked: Collection[str] | None =
         if session.broken is not None:
             raise session.broken.refusal()
         if _unknown(session.state, asked, stay):
-            return views.result(session.state, message=None, turn=None, exit=16, waited_ms=_ms_since(began))
+            return ends.result(session.state, message=None, turn=None, exit=16, waited_ms=_ms_since(began))
         if session.quiet:
             state = session.state
             waiting = state.pending - len(state.queues["held"])
             code = 18 if state.parked and waiting else 0
             if code == 0 or not stay:
                 last = state.turns.get(state.last_turn)
-                return views.result(state, message=None, turn=last, exit=code, waited_ms=_ms_since(began))
+                return ends.result(state, message=None, turn=last, exit=code, waited_ms=_ms_since(began))
         await session.next_change()
 
 
@@ -77,14 +77,14 @@ def _asks(session: Live, id: str, waited: int, stay: bool, asked: Collection[str
     concerns = found.state != "held" and not (found.state == "pending" and state.is_parked(id))
     if session.broken is not None or not concerns or not _unknown(state, asked, stay):
         return None
-    return views.result(state, message=id, turn=None, exit=16, waited_ms=waited)
+    return ends.result(state, message=id, turn=None, exit=16, waited_ms=waited)
 
 
 def _stuck(session: Live, id: str, waited: int, stay: bool) -> Json | None:
     """The result of a message that can't end by itself any more."""
     state = session.state
     if session.broken is not None:
-        return views.result(state, message=id, turn=None, exit=7, waited_ms=waited)
+        return ends.result(state, message=id, turn=None, exit=7, waited_ms=waited)
     found = state.receipts[id]
     if stay or found.state not in ("pending", "held"):
         return None
@@ -92,7 +92,7 @@ def _stuck(session: Live, id: str, waited: int, stay: bool) -> Json | None:
     if person or state.is_parked(id) or (session.quiet and found.queue != "held"):
         unconfigured = None if person else _unconfigured(state)
         code = 9 if unconfigured else 18
-        return views.result(state, message=id, turn=unconfigured, exit=code, waited_ms=waited)
+        return ends.result(state, message=id, turn=unconfigured, exit=code, waited_ms=waited)
     return None
 
 

@@ -54,7 +54,7 @@ from dshd.session.registry.naming import Naming
 from dshd.session.registry.removing import Remover
 from dshd.session.registry.run_keys import RunKeys
 from dshd.session.registry.scheduler import Scheduler
-from dshd.session.shown import views
+from dshd.session.shown import questions
 
 if TYPE_CHECKING:
     from dshd.session.porting.packing import Read
@@ -425,11 +425,11 @@ class Registry:
     async def allowed(self, session: str | None = None) -> list[Json]:
         """What answers have allowed: everywhere, and for one session (or for all that are in memory)."""
         own = [
-            views.allowed(one, loaded.state)
+            questions.allowed(one, loaded.state)
             for id, loaded in self.loaded.items() if session in (None, id)
             for one in loaded.state.allowed
         ]  # fmt: skip
-        return [views.allowed(one) for one in self.desk.always.allowed] + own
+        return [questions.allowed(one) for one in self.desk.always.allowed] + own
 
     async def forget_approval(self, id: str, peer: Peer) -> None:
         """Take back what the answer to this approval allowed. Raises `NotFound` if that is nothing.
@@ -449,7 +449,7 @@ class Registry:
         found = session.state.approvals.get(asked["id"]) if session is not None else None
         if session is None or found is None or found.open:
             return {**asked, "answer": "withdrawn", "arguments": None}
-        return views.approval(session.state, found)
+        return questions.approval(session.state, found)
 
     # --- looking after them
 

@@ -26,7 +26,7 @@ from dshd.session.registry.hops import Hops
 from dshd.session.registry.listing import Listing
 from dshd.session.registry.loader import Loader
 from dshd.session.registry.run_keys import RunKeys
-from dshd.session.shown.views import WAITS_FOR_ROOM
+from dshd.session.shown.activities import WAITS_FOR_ROOM
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]

@@ -24,7 +24,7 @@ from dshd.session.disk import opening
 from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold.state import State
 from dshd.session.registry.hops import Hops
-from dshd.session.shown import views
+from dshd.session.shown import ends, views
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -58,8 +58,8 @@ def used(state: State) -> tuple[str, Used] | None:
     id = keyed.message
     if state.receipts[id].message.kind == "schedule":
         return None  # an instant is settled once, and nobody comes again
-    removed = views.result(state, message=id, turn=None, exit=17, outcome="removed")
-    result = {**(views.settled(state, id) or removed), "text": None, "parked": None}
+    removed = ends.result(state, message=id, turn=None, exit=17, outcome="removed")
+    result = {**(ends.settled(state, id) or removed), "text": None, "parked": None}
     receipt = {**views.receipt(state, id, duplicate=True), "parked": None, "outcome": result["outcome"]}
     return str(key), Used(keyed.fingerprint, receipt, result)
 

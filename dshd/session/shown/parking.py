@@ -13,8 +13,10 @@ stopped by it:
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from dshd import budgets
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn
 
@@ -43,3 +45,16 @@ def failed(state: State) -> EndedTurn | None:
         return None
     goes_on = state.turn is not None or state.runnable or state.again is not None
     return None if goes_on or state.closed or waits_for_person(state) else last
+
+
+def parked(state: State) -> dict[str, Any] | None:
+    if state.parked is None:
+        return None
+    p = state.parked
+    waiting = state.pending - len(state.queues["held"])
+    return {"by": p.by, "what": p.what, "at": p.at, "count": waiting, "budget": stop(p.budget)}
+
+
+def stop(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A limit that was reached; ``add``: what to raise it by (``dshctl wake --add``)."""
+    return None if budget is None else {**budget, "add": budgets.enough(budget)}

@@ -7,65 +7,21 @@ daemon runs.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
-from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.fold import spending
-from dshd.session.fold.approvals import Allowed, Approval
 from dshd.session.fold.events import QUEUES
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
-from dshd.session.fold.turns import EndedTurn, Wait
+from dshd.session.fold.turns import EndedTurn
 from dshd.session.shown import jobs, parking
-
-OUTCOME_EXITS: Final = {
-    "completed": 0, "error": 10, "blocked": 11, "rejected": 11, "aborted": 12, "max-tokens": 13,
-    "interrupted": 14, "budget": 15, "removed": 17, "cleared": 17, "expired": 17, "superseded": 17,
-}  # fmt: skip
-TRY_LATER: Final = frozenset(
-    ("QUOTA", "STORAGE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT", "STREAM_CLOSED", "EMPTY_RESPONSE")
-)
-
-
-@attrs.frozen(slots=True)
-class Activity:
-    """What the driver does now. ``doing`` is one short line, ``since`` Unix ms; ``waits`` is set
-    while the activity waits for something outside (a provider, room on the disk), ``until`` (Unix
-    ms) if it is known how long."""
-
-    phase: str = "idle"
-    doing: str | None = None
-    since: int | None = None
-    waits: str | None = None
-    until: int | None = None
-
-
-def waiting_for(code: str | None) -> str:
-    """What a turn does whose last attempt failed with this code, in a line."""
-    return reasons.waiting(reasons.provider(code))
-
-
-def waits_for(asked: Approval) -> Activity:
-    """What a session does whose step waits for an answer."""
-    return Activity("running", f"waits for {asked.id}: {asked.what}", asked.at, "approval", asked.expires)
-
-
-def of_wait(wait: Wait, asks: Sequence[Approval] = ()) -> Activity:
-    """What a session does whose open step waits."""
-    if asks:
-        return waits_for(asks[0])
-    if wait.what == "approval":
-        return Activity("running", "about to go on", wait.until)
-    return Activity("running", waiting_for(wait.code), wait.since, wait.what, wait.until)
-
-
-IDLE: Final = Activity()
-WAITS_FOR_ROOM: Final = Activity("running", reasons.waiting("disk full"), None, "disk full")
+from dshd.session.shown.activities import IDLE, Activity, of_wait
+from dshd.session.shown.parking import parked
+from dshd.session.shown.questions import allowed
 
 
 def receipt(
@@ -163,19 +119,6 @@ def position(state: State, found: Receipt) -> int | None:
     if items and items[-1].id == id:
         return len(items)  # just sent: what waits before it is not looked through
     return next((n for n, m in enumerate(items, 1) if m.id == id), None)
-
-
-def parked(state: State) -> dict[str, Any] | None:
-    if state.parked is None:
-        return None
-    p = state.parked
-    waiting = state.pending - len(state.queues["held"])
-    return {"by": p.by, "what": p.what, "at": p.at, "count": waiting, "budget": stop(p.budget)}
-
-
-def stop(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A limit that was reached; ``add``: what to raise it by (``dshctl wake --add``)."""
-    return None if budget is None else {**budget, "add": budgets.enough(budget)}
 
 
 def session_state(state: State, activity: Activity, broken: str | None = None) -> str:
@@ -280,67 +223,6 @@ def _came_to_nothing(turn: EndedTurn | None) -> list[dict[str, Any]]:
              "at": turn.ended_at}]  # fmt: skip
 
 
-def approval(state: State, one: Approval) -> dict[str, Any]:
-    """A question, and how it ended. ``what``: in a line; ``command``: the whole of it, of `bash`;
-    ``arguments``: the call's raw text, while it is open; ``rule``: why it is asked."""
-    return {
-        "type": "approval",
-        "id": one.id,
-        "session": state.id,
-        "name": state.name,
-        "dir": one.grant.get("dir") or state.settings.get("dir"),
-        "turn": one.turn,
-        "step": one.step,
-        "call": one.call,
-        "tool": one.tool,
-        "what": one.what,
-        "command": one.grant.get("command"),
-        "path": one.grant.get("path"),
-        "host": one.grant.get("host"),
-        "arguments": one.arguments or None,
-        "why": one.why or None,
-        "rule": one.rule or None,
-        "asked_at": one.at,
-        "expires_at": one.expires,
-        "answer": one.answer,
-        "scope": one.scope if one.answer == "allow" else None,
-        "reason": one.reason,
-        "by": dict(one.by) if isinstance(one.by, Mapping) else None,
-        "answered_at": one.answered_at,
-    }
-
-
-def approvals(state: State) -> list[dict[str, Any]]:
-    """Those that wait for an answer, the oldest first."""
-    return [approval(state, one) for one in state.asks]
-
-
-def allowed(one: Allowed, state: State | None = None) -> dict[str, Any]:
-    """Something that an answer allowed; ``state``: of the session that it is for, None: for all."""
-    return {
-        "type": "allowed",
-        "id": one.id,
-        "session": state.id if state is not None else None,
-        "name": state.name if state is not None else None,
-        "scope": "session" if state is not None else "always",
-        "tool": one.grant["tool"],
-        "dir": one.grant.get("dir"),
-        "command": one.grant.get("command"),
-        "path": one.grant.get("path"),
-        "host": one.grant.get("host"),
-        "arguments": one.grant.get("arguments"),
-        "by": dict(one.by) if isinstance(one.by, Mapping) else None,
-        "allowed_at": one.at,
-    }
-
-
-def newest_answer(state: State, n: int) -> EndedTurn | None:
-    """The ``n``-th newest turn (from 1) that has an answer."""
-    turns = (state.turns.get(number) for number in range(state.last_turn, 0, -1))
-    answered = (turn for turn in turns if turn is not None and turn.answer)
-    return next(itertools.islice(answered, n - 1, None), None)
-
-
 ALL_TEXTS: Final = 4 * 1024 * 1024  # characters that the messages of one answer may have together
 LEAST_TEXT: Final = 1024  # of each, whatever their number
 
@@ -382,87 +264,6 @@ def message(state: State, id: str, most: int | None = None) -> dict[str, Any]:
         "attempts": list(found.attempts),
         "way": [dict(stop) for stop in found.way],
     }
-
-
-_USAGE: Final = ("input", "cached", "output", "reasoning", "cost", "currency")
-
-
-def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
-           outcome: str | None = None, waited_ms: int = 0, by: Any = None) -> dict[str, Any]:  # fmt: skip
-    """How a message (or, without one, the session's newest turn) ended. ``by``: who ended it before a
-    turn could."""
-    word = outcome or (turn.reason if turn else None)
-    code = exit if exit is not None else exit_of(word, turn.error if turn else None)
-    error = turn.error if turn else None
-    usage = turn.usage if turn else {}
-    return {
-        "type": "result",
-        "exit": code,
-        "message": message,
-        "session": state.id,
-        "name": state.name,
-        "turn": turn.number if turn else None,
-        "outcome": word,
-        "text": turn.answer if turn else None,
-        "model": (turn.model if turn else None) or state.settings.get("model"),
-        "rehearsal": state.settings.get("adapter") == "rehearsal",
-        "steps": turn.steps if turn else None,
-        "tools": turn.tools if turn else None,
-        "started_at": turn.started_at if turn else None,
-        "ended_at": turn.ended_at if turn else None,
-        "waited_ms": waited_ms,
-        "usage": {k: usage.get(k) for k in _USAGE},
-        "budget": stop(turn.budget) if turn else None,
-        "parked": parked(state) if code == 18 else None,
-        "error": dict(error) if error else None,
-        "retry_at": (error or {}).get("retry_at"),
-        "approvals": approvals(state) if code == 16 else [],
-        "unknown": [dict(u) for u in turn.unknown] if turn else [],
-        "by": dict(by) if isinstance(by, Mapping) else None,
-    }
-
-
-def exit_of(outcome: str | None, error: Mapping[str, Any] | None) -> int:
-    """The exit code that an outcome has; an error that may pass is 75."""
-    if outcome == "error" and error and error.get("code") in TRY_LATER:
-        return 75
-    return OUTCOME_EXITS.get(outcome or "", 0 if outcome is None else 1)
-
-
-def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
-    """The result of a message that has ended for good, else None. A turn that the next start goes
-    on with, or that is about to be retried, has not ended for those who wait."""
-    found = state.receipts[id]
-    turn = state.turns.get(found.turn) if found.turn is not None else None
-    if found.state == "settled" and turn is not None:
-        if state.again == turn.number:
-            return None
-        return result(state, message=id, turn=turn, outcome=found.outcome, waited_ms=waited_ms)
-    if found.ended:
-        by = found.way[-1].by if found.way else None
-        return result(state, message=id, turn=None, outcome=found.state, waited_ms=waited_ms, by=by)
-    return None
-
-
-def not_ended(state: State, id: str) -> dict[str, Any]:
-    """The result of a message that has not ended: 75, for it will by itself, or 18 where only a person can
-    move it on."""
-    found = state.receipts[id]
-    waits = found.state in ("pending", "held")
-    code = 18 if waits and not moves_on(state, found) else 75
-    if state.asks and (not waits or code == 75):
-        code = 16
-    wait = state.turn.wait if state.turn is not None else None
-    until = wait.until if wait is not None and wait.what == "provider" else None
-    return {**result(state, message=id, turn=None, exit=code), "retry_at": until}
-
-
-def moves_on(state: State, found: Receipt) -> bool:
-    """Whether a message that waits comes to its end if nobody does anything."""
-    if found.queue == "held":
-        return found.message.due is not None
-    works = state.turn is not None or state.runnable
-    return works and not state.is_parked(found.message.id)
 
 
 def where(found: Receipt) -> str:

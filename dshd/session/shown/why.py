@@ -14,7 +14,8 @@ from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
-from dshd.session.shown.views import IDLE, Activity, position
+from dshd.session.shown.activities import IDLE, Activity
+from dshd.session.shown.views import position
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from dshd.errors import Conflict, NotFound
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.model.errors import ModelError
 from dshd.session.owner.session import Session
-from dshd.session.shown.views import WAITS_FOR_ROOM
+from dshd.session.shown.activities import WAITS_FOR_ROOM
 from tests.session.invariants import check_log
 from tests.session.rig import ME, World, call, followup, say, settled, until
 
