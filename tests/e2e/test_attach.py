@@ -99,7 +99,7 @@ def test_leaving_with_something_unacknowledged_says_what_and_how_to_send_it(home
             you.line("/followup it's that")
             you.type("\x04")
             you.sees("2 texts not acknowledged yet. Again within 3 s")
-            you.type("\x04")
+            you.type("\x04\x04")
             assert you.ends() == 1
         finally:
             daemon.send_signal(signal.SIGCONT)
