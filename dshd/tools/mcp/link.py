@@ -58,7 +58,7 @@ class Link:
             with self._scope:
                 await self._connected()
         except BaseException as error:
-            if trio.current_effective_deadline() == -math.inf or _fatal(error):
+            if _fatal(error):
                 raise
             self.problem = self._words(error)  # also a cancellation within the package that has got out
         finally:
@@ -66,6 +66,7 @@ class Link:
             self.failed_at = trio.current_time()
             self._client = None
             self.ready.set()
+        await trio.lowlevel.checkpoint_if_cancelled()  # our own goes on, alone
 
     async def _connected(self) -> None:
         try:
@@ -110,7 +111,10 @@ class Link:
             words = f"the server {self.name} has not answered within {CALL:g} s"
             raise ToolFailure(words, code="TIMEOUT") from None
         except Exception as error:
-            raise ToolFailure(f"the server {self.name}: {self._words(error)}", code="MCP") from None
+            words = self._words(error)
+            if _lost(error):
+                self._end.comes("the connection was lost")
+            raise ToolFailure(f"the server {self.name}: {words}", code="MCP") from None
         finally:
             self._calls -= 1
             self._rest()
@@ -130,6 +134,14 @@ def _fatal(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return any(map(_fatal, error.exceptions))
     return not isinstance(error, Exception | trio.Cancelled)
+
+
+def _lost(error: Exception) -> bool:
+    """Whether there is nobody any more to be asked again."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED
 
 
 async def _listed(client: Any) -> list[dict[str, Any]]:

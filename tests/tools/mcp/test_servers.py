@@ -137,3 +137,20 @@ async def test_what_a_session_may_do_holds_for_its_servers(world: World) -> None
     assert (await world.call("mcp__t__add", a=2, b=3)).text == "5"
     assert (await world.call("mcp__t__put", path=str(out))).error == "TOOL_FAILED"
     assert not out.exists()
+
+
+async def test_of_what_meets_a_cancellation_on_its_way_out_only_the_cancellation_gets_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def connected(self: link.Link) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ExceptionGroup("the package's", [ValueError("no connection")])
+
+    monkeypatch.setattr(link.Link, "_connected", connected)
+    made = link.Link("x", lambda end: None)  # type: ignore[arg-type, return-value]
+    with trio.move_on_after(0.01) as scope:
+        await made.run()
+    assert scope.cancelled_caught
+    assert made.problem == "no connection"
