@@ -67,6 +67,9 @@ def way_out(result: Json) -> Iterator[str]:
     code = exits.of_result(result)
     if code == exits.PARKED:
         yield from _wake(result)
+    elif result.get("turn") and result.get("newest") is False:  # its session has gone on: no retry takes it
+        yield f"dshctl log -s {name} --turn {result['turn']}"
+        yield f"dshctl followup -s {name} 'TEXT'"
     elif code == exits.BUDGET and result.get("budget"):
         yield f"dshctl wake -s {name} --add {result['budget']['add']}"
     elif code == exits.DAMAGED:

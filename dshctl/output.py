@@ -284,7 +284,9 @@ class Out:
 
     def error_sentence(self, error: DshError) -> None:
         """The sentence alone: a warning beside a result that is there all the same."""
-        self._tell(error_text(error.message, error.hint))
+        from dshctl.times import told_here
+
+        self._tell(error_text(told_here(error.message), error.hint))
 
     def error(self, error: DshError) -> None:
         """The sentence on standard error, also under `-q`, and with `--json` an object as well."""

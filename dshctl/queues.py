@@ -35,6 +35,9 @@ def lines(out: Out, listing: Json, messages: list[Json], now: int) -> Iterator[s
 def heading(session: Json, waiting: bool, now: int, limit: int | None = None, ellipsis: str = "...") -> str:
     """``api: turn 12 runs, step 4, 41 min (bash make test)``; cut to ``limit``, but for what to type."""
     name = sentences.name_of(session)
+    if session.get("state") in ("damaged", "faulted", "unsupported"):
+        known = "" if waiting else ", and nothing is known to be queued"
+        return f"{name}: {session['state']}; nothing moves here{known}."
     if session.get("parked") and waiting:
         todo = f" ({sentences.wake_command(session)})"
         words = f"{name}: {_parked(session['parked'], now)}"
@@ -50,6 +53,8 @@ def _busy(session: Json, waiting: bool, now: int) -> str:
     now_doing = sentences.now_doing(session, now, ", {}")
     if session.get("phase") == "maintenance":
         return f"{name}: {now_doing or 'maintenance'}{'' if waiting else '; nothing queued'}"
+    if session.get("waits") == "place" and not session.get("step"):  # its turn is not open yet
+        return f"{name}: {now_doing or 'waiting'}{'' if waiting else '; nothing queued'}"
     doing = f" ({now_doing})" if now_doing else ""
     parts = [f"turn {session.get('turn')} runs"]
     if session.get("step"):

@@ -6,7 +6,9 @@ the same every time they are asked.
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Final
 
 from dshd.plural import age as age
 
@@ -56,6 +58,23 @@ def upcoming(at: int, now: int) -> str:
     if time.localtime(at / 1000 - day / 1000)[:3] == today:
         return f"tomorrow {then.tm_hour:02}:{then.tm_min:02}"
     return moment(at, now)
+
+
+def told_here(sentence: str) -> str:
+    """A daemon's sentence, with its times (UTC, for it knows no zone of ours) as they are here; what stands
+    in quotes is somebody's own words."""
+    from calendar import timegm
+
+    def here(found: re.Match[str]) -> str:
+        at = timegm(time.strptime(found[0], "%Y-%m-%dT%H:%M:%SZ")) * 1000
+        now = now_ms()
+        today = clock(at, now)
+        return today if ":" in today else moment(at, now)
+
+    return _UTC.sub(here, sentence)
+
+
+_UTC: Final = re.compile(r'(?<!["\w])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?!["\w])')
 
 
 def exact(at: int) -> str:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dshd import nesting
-from dshd.errors import NotFound
+from dshd.errors import DshError, NotFound, Unavailable
 from dshd.log.disk import Disk
 from dshd.wire import SPOOLED, spool_uuid
 
@@ -270,10 +270,11 @@ def _lock(fd: int, until: float) -> bool:
             return True
 
 
-def missing(alias: str, fate: str | None, file: Path | None) -> NotFound:
-    """Why there is no message of this name."""
+def missing(alias: str, fate: str | None, file: Path | None) -> DshError:
+    """Why there is no message of this name: not yet, not any more, or not at all."""
     if fate == "waiting":
-        return NotFound(f"{alias} is kept until the daemon takes it up.", hint="dshctl daemon start")
+        said = f"{alias} is on disk, in the spool; it becomes a message as soon as the daemon takes it up."
+        return Unavailable(said, hint="dshctl daemon start")
     if fate == "refused":
         return NotFound(f"{alias} was refused when it was taken up.", hint=f"cat {file}")
     return NotFound(f'no message "{alias}"', hint="dshctl queue")

@@ -12,8 +12,9 @@ import click
 from dshctl import settling
 from dshctl.base import Cli, Mistake, command
 from dshctl.sentences import count, name_of
+from dshctl.text import shown_path
 from dshd import wire
-from dshd.errors import DshError, Invalid
+from dshd.errors import DshError, Invalid, NotFound
 
 Json = dict[str, Any]
 PIECE: Final = wire.MAX_PIECE // 4 * 3  # bytes, so that base64 of it is a piece
@@ -50,7 +51,10 @@ def COMMAND(cli: Cli, file: str, as_new: bool, repair: bool) -> None:
 
 def _opened(file: str) -> BinaryIO:
     if file != "-":
-        return open(file, "rb")
+        try:
+            return open(file, "rb")
+        except FileNotFoundError:
+            raise NotFound(f"not imported: {shown_path(file)}: no such file", outcome="not-written") from None
     if sys.stdin is None or sys.stdin.isatty():
         raise Mistake("standard input is a terminal, not a file", "dshctl import FILE")
     return sys.stdin.buffer

@@ -98,12 +98,15 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, newest: int | None
     where = cli.where(ref)
     select = wire.LogReadParams(**where, turns=turns, turn=turn, since=since, chunks=chunks)
     if not show.all(_read(cli, select), stopped=not cli.client().is_running()) and newest != 0:
-        _nothing(cli, select)
+        _nothing(cli, select, show.begun)
 
 
-def _nothing(cli: Cli, select: wire.LogReadParams) -> None:
+def _nothing(cli: Cli, select: wire.LogReadParams, begun: int | None) -> None:
     """Silence would leave open whether there is nothing, or nothing was looked at."""
     whose = "this directory's session" if select.session in (None, ".") else str(select.session)
+    if begun is not None and (select.turn is None or select.turn[0] <= begun <= select.turn[1]):
+        cli.out.say(f"dshctl: turn {begun} of {whose} has begun; nothing has entered it yet.")
+        return
     if select.turn is not None:
         raise NotFound(f"no turn {select.turn[0]} in {whose}", hint=f"dshctl log{_of(select)} -n 1")
     since = " since then" if select.since is not None else " yet"
@@ -146,6 +149,7 @@ class Show:
         self.raw = raw
         self._live = live
         self._any = False
+        self.begun: int | None = None  # the newest turn that began in what was shown
         out = cli.out
         self._chat = Chat(
             out.columns, full=full, reasoning=reasoning, ellipsis=out.ellipsis, limit=out.out.tty
@@ -158,11 +162,13 @@ class Show:
                 return True
             self.one(session, event)
         if not self.raw:
-            self._lines(self._chat.end(stopped))
+            self._lines(self._chat.end(stopped and self._any))
         return self._any
 
     def one(self, session: str, event: LogLine, hold: bool = True) -> None:
         out = self._cli.out
+        if event["type"] == "turn/start":
+            self.begun = int(event["data"]["turn"])
         if out.json:
             self._any = True
             out.item({"type": "event", "session": session, "event": event}, hold=hold)

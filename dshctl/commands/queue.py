@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import queues, sending, sentences
+from dshctl import exits, queues, sending, sentences
 from dshctl.base import NUMBER, SESSION, WORDS, Cli, Group, command
 from dshctl.times import now_ms
 from dshd import wire
@@ -42,7 +42,7 @@ COMMAND = Group(
 )
 @SESSION
 @QUEUE
-def ls(cli: Cli, session: str | None, queue: Any) -> None:
+def ls(cli: Cli, session: str | None, queue: Any) -> int:
     """What waits in a session."""
     listing = cli.ask(wire.QueueLsParams(**cli.where(session), queue=queue))
     messages = queues.queued(listing)
@@ -50,6 +50,17 @@ def ls(cli: Cli, session: str | None, queue: Any) -> None:
         cli.out.item({"type": "message", **message})
     if not cli.json:
         cli.out.lines(list(queues.lines(cli.out, listing, messages, now_ms())))
+    return _broken(cli, listing["session"])
+
+
+def _broken(cli: Cli, session: Json) -> int:
+    """Of a session that can't be driven, what is known is shown, and what helps is said."""
+    need = next((one for one in session.get("needs") or () if one["kind"] == session.get("state")), None)
+    if need is None:
+        return exits.DONE
+    cli.out.fail(f"dshctl: session {sentences.name_of(session)} is {need['kind']}."
+                 + (f"\n      {need['hint']}" if need.get("hint") else ""))  # fmt: skip
+    return exits.DAMAGED
 
 
 @command("show", short_help="A waiting message, whole.")

@@ -11,6 +11,7 @@ from dshctl.excerpts import cost_parts, tokens_text
 from dshctl.output import one_line
 from dshctl.times import coming, moment, now_ms
 from dshd import budgets, wire
+from dshd.plural import age
 
 Json = dict[str, Any]
 
@@ -76,6 +77,8 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     def setting(name: str, value: Any) -> str:
         if value is None:
             return ""
+        if name == "patience":
+            value = age(value * 1000) if value else "none"
         shown = {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
         return f"{shown} ({origin[name]})" if origin.get(name) else shown
 

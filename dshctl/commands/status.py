@@ -253,7 +253,8 @@ def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
 
 
 def _need_faulted(session: Json, need: Json, now: int) -> tuple[str, str]:
-    return "the disk failed under it", f"dshctl reopen {sentences.name_of(session)}"
+    reopen = f"dshctl reopen {sentences.name_of(session)}"
+    return "faulted: its log could not be written, or was changed under it", need.get("hint") or reopen
 
 
 _NEEDS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from dshd.doctor import routes
 from dshd.doctor.facts import Check, Facts, Folder, Level
@@ -131,12 +131,17 @@ def sessions(facts: Facts) -> Iterator[Check]:
         what += f", {len(of['faulted'])} faulted"
     fix = None
     if of["damaged"]:
-        fix = f"dshctl fsck --repair {_name(of['damaged'][0])}"
+        fix = _way_out(of["damaged"][0]) or f"dshctl fsck --repair {_name(of['damaged'][0])}"
     elif of["faulted"]:
         fix = f"dshctl reopen {_name(of['faulted'][0])}"
     elif parked:
         fix = "dshctl status"
     yield Check("sessions", "fail" if of["damaged"] or of["faulted"] else "ok", what, fix)
+
+
+def _way_out(session: dict[str, Any]) -> str | None:
+    """What helps, if the session knows it."""
+    return next((need["hint"] for need in session.get("needs") or () if need.get("hint")), None)
 
 
 def _name(session: dict[str, object]) -> str:

@@ -33,7 +33,7 @@ from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run, route_of
 from dshd.driver.wishes import Wish, Wishes
-from dshd.errors import DshError, Faulted, NoSpace, NotFound, Stalled, Unavailable
+from dshd.errors import DshError, Faulted, Internal, Invalid, NoSpace, Stalled
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
 from dshd.session.deciding import budget
@@ -341,14 +341,12 @@ class Driver:
         Cancellation: only while waiting for room. Durability: `turn/end` is on disk on return,
         unless the log can't be written at all any more (then recovery writes it).
         """
-        id, problem = self._owner.state.id, Exception("there is no way to end it")
+        id, problem = self._owner.state.id, DshError("there is no way to end it")
         with self._waiting_for_room():
             for way in ways:
                 try:
                     return await self._write_end(way)
-                except (Faulted, Stalled, Unavailable, NotFound):  # the last: it was removed meanwhile
-                    raise
-                except Exception as error:
+                except (Invalid, Internal) as error:  # what was decided; other refusals are the log's
                     log.exception("session %s: a turn is ended with less", id)
                     problem = error
         self._owner.give_up(problem)

@@ -165,7 +165,8 @@ RECEIPT: Json = {
 }  # fmt: skip
 RESULT: Json = {
     "type": "result", "exit": 0, "message": "s4h8w2c1.17", "session": "s4h8w2c1", "name": "api", "turn": 12,
-    "outcome": "completed", "text": "All 214 tests pass.", "model": "fast", "rehearsal": False, "steps": 4,
+    "newest": True, "outcome": "completed",
+    "text": "All 214 tests pass.", "model": "fast", "rehearsal": False, "steps": 4,
     "tools": 3, "started_at": 0, "ended_at": 0, "waited_ms": 0,
     "usage": {"input": 0, "cached": 0, "output": 0, "reasoning": 0, "cost": None, "currency": None},
     "error": None, "retry_at": None, "approvals": [], "unknown": [], "by": None,

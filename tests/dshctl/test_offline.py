@@ -114,6 +114,16 @@ def test_a_session_without_a_turn_says_so(dshctl: Dshctl) -> None:
     assert dshctl("log", "-q", "-s", "api") == (0, "", "")
 
 
+@pytest.mark.parametrize("chosen", [("-n", "1"), ("--turn", "4")])
+def test_a_turn_that_nothing_has_entered_yet_is_said_to_have_begun(
+    dshctl: Dshctl, chosen: tuple[str, ...]
+) -> None:
+    begun = Event(seq=28, time=NOW + 28_000, type="turn/start", data={"turn": 4})
+    write(dshctl, [*EVENTS, begun])
+    said = "dshctl: turn 4 of api has begun; nothing has entered it yet.\n"
+    assert dshctl("log", "-s", "api", *chosen) == (0, "", said)
+
+
 def test_answer_show_ls_and_message_are_as_the_daemon_has_them(dshctl: Dshctl) -> None:
     write(dshctl)
     assert dshctl("answer", "-s", "api").out == "The end.\n"

@@ -119,8 +119,8 @@ def test_while_it_waits_its_name_is_told_to_wait_too(dshctl: Dshctl) -> None:
     name = dshctl("followup", "--spool", "x").out.strip()
     for command in ("message", "answer"):
         ran = dshctl(command, name)
-        assert ran.code == 4
-        assert "kept until the daemon takes it up" in " ".join(ran.err.split())
+        assert ran.code == 75
+        assert "on disk, in the spool" in " ".join(ran.err.split())
     assert "1 spooled send to be taken up." in dshctl("status").out
 
 

@@ -194,7 +194,7 @@ def test_standard_input_is_a_file_too_but_no_terminal(dshctl: Dshctl, fake: Fake
     assert put == [TAR]
     assert dshctl("import", "-").code == 2
     assert dshctl("import", "-", stdin=b"").code == 2
-    assert dshctl("import", "/no/such.tar").code == 1
+    assert dshctl("import", "/no/such.tar").code == 4
     assert dshctl("import").code == 2
 
 

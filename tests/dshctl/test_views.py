@@ -10,7 +10,7 @@ import pytest
 from dshctl import fates, times
 from dshd import __version__
 from tests.dshctl.conftest import Dshctl
-from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, message
+from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
 
 Json = dict[str, Any]
 NOW = 1_796_040_000_000  # Nov 30 2026 12:00 UTC
@@ -828,3 +828,50 @@ def test_config_show_keeps_a_password_in_an_address_to_itself(dshctl: Dshctl) ->
         assert ran.code == 0
         assert "secret" not in ran.out
         assert "https://h/v1" in ran.out or "--json" in args
+
+
+def test_the_queue_of_a_session_that_waits_for_a_place_names_no_turn(dshctl: Dshctl, fake: Fake) -> None:
+    waits = {"phase": "running", "turn": 3, "waits": "place", "doing": "waiting (1 session runs already)"}
+    fake.answers["queue.ls"] = {"session": session("api", "waiting", **waits), "messages": []}
+    assert dshctl("queue").out == "api: waiting (1 session runs already); nothing queued\n"
+
+
+@pytest.mark.parametrize("word", ["damaged", "faulted"])
+def test_the_queue_of_a_session_that_cannot_go_on_says_so_and_is_7(
+    word: str, dshctl: Dshctl, fake: Fake
+) -> None:
+    needs = [{"kind": word, "id": None, "hint": "dshctl rm api"}]
+    fake.answers["queue.ls"] = {"session": session("api", word, needs=needs), "messages": []}
+    ran = dshctl("queue")
+    assert (ran.code, ran.out) == (
+        7, f"api: {word}; nothing moves here, and nothing is known to be queued.\n"
+    )  # fmt: skip
+    assert ran.err == f"dshctl: session api is {word}.\n      dshctl rm api\n"
+
+
+def test_patience_is_said_as_a_duration(dshctl: Dshctl, fake: Fake) -> None:
+    for given, value, words in (("1m", 60.0, "1 min"), ("90", 90.0, "1 min"), ("0", 0.0, "none")):
+        fake.answers["session.set"] = session("api", "idle", patience=value)
+        assert dshctl("set", "api", f"patience={given}").out == f"api: patience {words}.\n"
+
+
+def test_a_turn_that_others_came_after_is_not_said_to_be_retried(dshctl: Dshctl, fake: Fake) -> None:
+    for outcome, code in (("error", 10), ("budget", 15)):
+        stop = {"what": "turn_steps", "limit": 1, "spent": 1, "add": "steps=1"} if code == 15 else None
+        ended = {**RESULT, "turn": 3, "newest": False, "outcome": outcome, "exit": code, "budget": stop}
+        fake.answers["session.wait"] = {"results": [ended]}
+        ran = dshctl("wait", "s4h8w2c1.17")
+        assert ran.code == code
+        assert "dshctl log -s api --turn 3" in ran.err
+        assert "retry" not in ran.err
+        assert "wake" not in ran.err
+
+
+def test_a_daemons_times_are_told_as_they_are_here(dshctl: Dshctl, fake: Fake) -> None:
+    at = "2026-11-30T11:58:00Z"
+    said = f'a1 is allowed already, by you (pts/3) at {at}; "{at}" is what you said'
+    fake.answers["approval.answer"] = Refuse("CONFLICT", said)
+    ran = dshctl("allow", "a1")
+    assert ran.code == 5
+    assert f'"{at}" is what you said' in " ".join(ran.err.split())
+    assert f"at {at};" not in " ".join(ran.err.split())

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
-def unreadable(id: str) -> Json:
-    """The view of a session of which nothing is known but its directory's name."""
-    return views.in_directory(views.session(State(), broken="damaged"), id)
+def unreadable(id: str, hint: str = "") -> Json:
+    """The view of a session of which nothing is known but its directory's name; ``hint``: what helps."""
+    return views.in_directory(views.session(State(), broken="damaged", hint=hint or None), id)
 
 
 def view_from_log(disk: Disk, path: Path) -> Json:
@@ -33,8 +33,8 @@ def view_from_log(disk: Disk, path: Path) -> Json:
         found = opening.glance(disk, path)
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
-        return unreadable(id)
-    word = found.broken.word if found.broken else None
-    view = views.session(found.state, size=found.opened.size, broken=word)
+        return unreadable(id, error.hint)
+    word, hint = (found.broken.word, found.broken.error.hint) if found.broken else (None, None)
+    view = views.session(found.state, size=found.opened.size, broken=word, hint=hint or None)
     view["lately"] = spending.to_json(found.state.lately)
     return views.in_directory(view, id)

@@ -44,6 +44,7 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "session": state.id,
         "name": state.name,
         "turn": turn.number if turn else None,
+        "newest": turn is None or turn.number == state.last_turn,
         "outcome": word,
         "text": turn.answer if turn else None,
         "model": (turn.model if turn else None) or state.settings.get("model"),

@@ -421,7 +421,7 @@ async def test_a_copy_under_another_name_is_shown_by_it_and_never_driven(loaded:
         for name in names:
             assert (views[name]["name"], views[name]["state"]) == (name, "damaged")
             assert not views[name]["implicit"]
-            assert views[name]["needs"][0]["hint"] == f"dshctl fsck {name}"
+            assert views[name]["needs"][0]["hint"] == f"dshctl export {name} | dshctl import --as-new -"
             report = await again.registry.fsck(name)
             assert (report["name"], report["ok"]) == (name, False)
         assert await again.registry.resolve("api", None) == id
