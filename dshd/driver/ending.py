@@ -26,7 +26,7 @@ from dshd.driver import step
 from dshd.driver.run import Run
 from dshd.errors import one_line
 from dshd.session.deciding import budget
-from dshd.session.deciding.closing import Ending, close_turn, cut_off
+from dshd.session.deciding.closing import Ending, close_compaction, close_turn, cut_off
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import inbox
 from dshd.session.fold.turns import Abort, requested
@@ -122,7 +122,8 @@ def _end(s: Scratch, run: Run, ending: Ending, *, finished: bool = True) -> None
     if open_turn.abort is not None:
         ending = attrs.evolve(ending, reason="aborted", cause=open_turn.abort.cause, error=None, resume=False)
     elif run.work.cause == "shutdown" and open_turn.only_waits:
-        return  # the next daemon waits on
+        usage = ending.usage  # the next daemon waits on, and compacts again if it must
+        return close_compaction(s, "interrupted", cause="shutdown", usage=usage)
     elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
         ending = attrs.evolve(ending, resume=not open_turn.step_open)
     close_turn(s, attrs.evolve(ending, results=results, hooked=run.services.hooked))

@@ -143,6 +143,8 @@ class Surface:
             self.need(inside.summed is None or data.get("recovery"), f"{data['reason']}, and summed up")
         if not done and inside.turn is not None and inside.cause != "overflow":
             self._not_before[inside.turn] = inside.before + MUCH * inside.window
+        if data["reason"] == "interrupted":  # a step that waited goes on, and may compact again
+            self._overflowed = None
         self.ends[f"{inside.cause}, {_how(inside, data)}"] += 1
         self.open = None
 

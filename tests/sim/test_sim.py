@@ -30,6 +30,30 @@ SEND: Final[dict[str, Any]] = {
 }  # fmt: skip
 CREATE = act("create", text=False, key=None, run=False)
 
+
+def waits_and_does_not_fit(death: str, ticks: int) -> Plan:
+    """A step waits for its provider; the next daemon's model has a smaller window, and compacts."""
+    how: dict[str, Any] = {"grace": 3.0} if death == "stop" else {"calls": 0}
+    return Plan(
+        seed=2,
+        actions=(
+            CREATE,
+            act("send", **SEND),
+            act("stop", ("llm/retry", 3), grace=1.0),
+            act("wake", 0),
+            act(death, ("compaction/start", ticks), **how),
+            act("look", 60.0),
+            act("wake"),
+        ),
+        answers=(
+            ("call", tuple(("work", 0, f"{n}") for n in range(6)), False),
+            ("error", "RATE_LIMIT", False, 900.0),
+        ),
+        windows=(450, 2000, 450),
+        summaries=(("slow", 30.0, ("say", 20, "stop")),),
+    )
+
+
 PLANS = {
     "a stop without grace meets a turn that is just opening": Plan(
         seed=563,
@@ -62,6 +86,13 @@ PLANS = {
             answers=(("error", "STREAM_CLOSED", False, 900.0),),
         )
         for ticks in range(6)
+    },
+    **{
+        f"a {death} {ticks} ticks into a compaction in a step that waited": waits_and_does_not_fit(
+            death, ticks
+        )
+        for death in ("stop", "kill")
+        for ticks in (0, 2)
     },
 }
 

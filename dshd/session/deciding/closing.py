@@ -286,10 +286,8 @@ def recover(
     else `interrupted`; with ``waits``, not a turn that only waits. ``heard``: Unix ms of the last that was
     written before it; what came after is not the turn's time."""
     turn = s.state.turn
-    if turn is None:
+    if turn is None or (waits and turn.only_waits):
         return close_compaction(s, "interrupted", recovery=True, cause=cause)
-    if waits and turn.only_waits:
-        return
     abort = turn.abort
     ending = Ending(
         reason="aborted" if abort else "interrupted",
