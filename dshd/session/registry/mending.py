@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from dshd.errors import Conflict, Damaged, Denied, DshError
+from dshd.errors import Conflict, Damaged, Denied, DshError, Faulted
 from dshd.log import recovery, repair
 from dshd.log.store import Store
 from dshd.session.disk import opening
@@ -104,6 +104,9 @@ class Mender:
         never trusted."""
         if peer.kind == "agent":
             raise Denied("a tool can't reopen sessions.")
+        if not await self._hops.read(lambda: self._store.exists(session.id)):
+            gone = f"the directory of {session.name} was taken away; nothing is left to go on with."
+            raise Faulted(gone, hint=f"dshctl rm {session.id}", outcome="not-written")
         with trio.CancelScope(shield=True):
             async with self._mending:
                 if self._loader.has(session):  # nobody else did it meanwhile

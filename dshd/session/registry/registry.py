@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -306,7 +307,18 @@ class Registry:
         if ref is not None and (known := self._listing.loaded_as(ref)) is not None:
             return known
         home = str(self.services.home or "")
-        return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
+        try:
+            return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
+        except NotFound:
+            if ref is None or not await self._came_since(ref):
+                raise
+            return ref
+
+    async def _came_since(self, name: str) -> bool:
+        """Whether somebody has put a directory of this name beside the others since the start: a copy."""
+        if os.path.basename(name) != name or name.startswith("."):
+            return False
+        return await self._hops.read(lambda: self.store.exists(name))
 
     def at_hand(self, ref: str) -> Session | None:
         """The loaded session of this name or id; None if finding it takes more than a look."""

@@ -76,8 +76,14 @@ class Remover:
         return {"type": "removed", "exit": 0, "session": id, "name": name}
 
     async def _session(self, id: str) -> Session | None:
-        """None if its directory is there and can't be read."""
+        """None if its directory is there and can't be read. Of one whose directory somebody has taken away,
+        what is still in memory; if nothing is, it is forgotten."""
         if not await self._hops.read(lambda: self._store.exists(id)):
+            loaded = self._loader.loaded(id)
+            if loaded is not None and loaded.word == "faulted":
+                return loaded
+            if loaded is None:
+                await self._listing.gone(id)
             raise NotFound(f'no session "{id}"', hint="dshctl ls")
         try:
             return await self._loader.get(id)
@@ -98,10 +104,13 @@ class Remover:
             await self._listing.gone(id)
             try:
                 await self._hops.write(lambda: self._store.delete(id))
-            except DshError:
-                if session is not None:
+            except DshError as error:
+                taken_away = isinstance(error, NotFound) and session is not None and session.word == "faulted"
+                if session is not None and not taken_away:
                     self._listing.left(session)
-                raise
+                if not taken_away:
+                    raise
+                await self._hops.write(lambda: self._store.unmark(id))
             self._on_gone(id)
 
     async def _keep_key(self, id: str, session: Session | None) -> None:

@@ -227,6 +227,23 @@ async def test_a_faulted_session_is_removed() -> None:
         assert there(world) == []
 
 
+async def test_a_session_whose_directory_was_taken_away_is_not_reopened_but_removed() -> None:
+    world = World()
+    async with world.run():
+        session = await world.session()
+        memory(world).remove_tree(world.store.session_dir(session.id))
+        with pytest.raises(DshError):
+            await followup(session, "lost")
+        await until(session, lambda: session.broken)
+        with pytest.raises(Faulted, match="was taken away") as refused:
+            await world.registry.reopen(session, ME)
+        assert refused.value.hint == f"dshctl rm {session.id}"
+        await remove(world, session)
+        assert await world.registry.views(True) == []
+        with pytest.raises(NotFound):
+            await remove(world, session)
+
+
 STEPS = range(40)  # of the scheduler; more than anything here takes
 
 
@@ -437,6 +454,20 @@ async def test_a_copy_under_another_name_is_shown_by_it_and_never_driven(loaded:
         for name in names:
             await remove(again, name)
         assert there(again) == [id]
+
+
+async def test_a_copy_put_beside_its_original_while_the_daemon_runs_is_found() -> None:
+    world = World()
+    async with world.run():
+        session = await world.session(name="api")
+        copied(world, session.id, f"{session.id}-copy")
+        name = await world.registry.resolve(f"{session.id}-copy", None)
+        assert (await world.registry.get(name)).show()["state"] == "damaged"
+        for nothing in ("nosuch", "../x"):
+            with pytest.raises(NotFound):
+                await world.registry.resolve(nothing, None)
+        await remove(world, name)
+        assert there(world) == [session.id]
 
 
 async def test_a_copy_taken_before_each_disk_call_opens_with_what_was_acknowledged_by_then() -> None:
