@@ -71,7 +71,7 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
         step = f" step {stop['step']}" if stop.get("step") else ""
         return f"entered {turn}{step}"
     if state == "settled":
-        return f"{turn if stop.get('turn') else _turn_of(message)} {_outcome(stop.get('outcome'))}"
+        return f"{turn} {_outcome(stop.get('outcome'))}"
     who: Json = stop["by"] if isinstance(stop.get("by"), dict) else {}
     by = sentences.decided_by(who)
     if state in ("superseded", "rejected"):
@@ -80,10 +80,6 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
     if cause:
         return f"{cause}{by}"
     return f"{_STEPS.get(state, state)}{by if state in _BY else ''}"
-
-
-def _turn_of(message: Json) -> str:
-    return f"turn {message['turn']}" if message.get("turn") else "its turn"
 
 
 def _queue(message: Json) -> str:

@@ -208,9 +208,10 @@ def _line(cli: Cli, row: Row, names: int, whats: int) -> str:
 
 
 def _told(session: Json) -> list[Json]:
-    """Each approval that it asks for; else the first of its needs."""
-    asks = [need for need in session["needs"] if need.get("kind") == "approval"]
-    return asks or session["needs"][:1]
+    """Each approval that it asks for, else the first of its needs; and what is held."""
+    held = [need for need in session["needs"] if need.get("kind") == "held"]
+    others = [need for need in session["needs"] if need not in held]
+    return [*([need for need in others if need.get("kind") == "approval"] or others[:1]), *held]
 
 
 def _need(session: Json, need: Json, now: int) -> tuple[str, str, str]:
@@ -247,6 +248,19 @@ def _need_ended(session: Json, need: Json, now: int) -> tuple[str, str]:
     return f"turn {need.get('turn')} {ended}{at}{code}", f"dshctl retry -s {sentences.name_of(session)}"
 
 
+def _need_held(session: Json, need: Json, now: int) -> tuple[str, str]:
+    """``s4h8w2c1.17 held 03:12, after a crash``; of several, the first is named."""
+    count, name = need.get("count") or 1, sentences.name_of(session)
+    at = f" {clock(need['at'], now)}" if need.get("at") else ""
+    why = _HELD.get(str(need.get("what")), "")
+    more = f", and {count - 1} more" if count > 1 else ""
+    todo = f"dshctl queue -s {name} --queue held" if count > 1 else f"dshctl wake {need.get('id')}"
+    return f"{need.get('id')} held{at}{why}{more}", todo
+
+
+_HELD = {"crash": ", after a crash", "failed": ", its turn failed 3 times", "repair": ", the log was repaired"}
+
+
 def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
     mend = f"dshctl fsck --repair {sentences.name_of(session)}"
     return "damaged; what is good can be read", need.get("hint") or mend
@@ -261,6 +275,7 @@ _NEEDS = {
     "parked": _need_parked,
     "approval": _need_approval,
     "ended": _need_ended,
+    "held": _need_held,
     "damaged": _need_damaged,
     "faulted": _need_faulted,
 }

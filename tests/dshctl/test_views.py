@@ -132,6 +132,21 @@ def test_status_names_the_turn_that_nobody_was_told_of(dshctl: Dshctl, fake: Fak
     assert dshctl("status", "--check").code == 1
 
 
+def test_status_names_what_is_held_for_a_person_beside_what_else_is(dshctl: Dshctl, fake: Fake) -> None:
+    held = {"kind": "held", "id": "s4h8w2c1.17", "what": "crash", "at": PARKED_AT, "count": 1}
+    several = {**held, "what": "repair", "count": 3}
+    ask = {"kind": "approval", "id": "a3", "what": "ls", "at": None}
+    sessions = [session("api", "idle", needs=[held]), session("web", "asks", needs=[ask, several])]
+    fake.answers["daemon.status"] = {**STATUS, "sessions": sessions, "closed": 0}
+    lines = dshctl("status").out.partition("needs you\n")[2].splitlines()
+    assert " ".join(lines[0].split()) == (
+        "api s4h8w2c1.17 held 03:12, after a crash dshctl wake s4h8w2c1.17"
+    )
+    assert lines[1].endswith("dshctl allow a3")
+    assert lines[2].endswith("repaired, and 2 more  dshctl queue -s web --queue held")
+    assert dshctl("status", "--check").code == 1
+
+
 def test_a_spooled_send_that_was_refused_is_a_persons(dshctl: Dshctl, fake: Fake) -> None:
     spool = {"waiting": 0, "refused": 1, "problem": None, "dir": "/s/spool"}
     fake.answers["daemon.status"] = {**STATUS, "sessions": [], "spool": spool}

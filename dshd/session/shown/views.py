@@ -18,7 +18,7 @@ from dshd.session.fold.events import QUEUES
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn
-from dshd.session.shown import jobs, parking
+from dshd.session.shown import holding, jobs, parking
 from dshd.session.shown.activities import IDLE, Activity, of_wait
 from dshd.session.shown.parking import parked
 from dshd.session.shown.questions import allowed
@@ -214,9 +214,19 @@ def _needs(state: State, broken: str | None, hint: str | None) -> list[dict[str,
     if broken is not None:
         return [{"kind": broken, "id": None, "hint": hint}]
     asks = [{"kind": "approval", "id": one.id, "what": one.what, "at": one.at} for one in state.asks]
+    held = _held(state) if state.queues["held"] else []
     if parking.waits_for_person(state):
-        return [*asks, {"kind": "parked", "id": None}]
-    return asks or _came_to_nothing(parking.failed(state))
+        return [*asks, {"kind": "parked", "id": None}, *held]
+    return [*(asks or _came_to_nothing(parking.failed(state))), *held]
+
+
+def _held(state: State) -> list[dict[str, Any]]:
+    found = holding.unasked(state)
+    return [
+        {"kind": "held", "id": first.message.id, "what": holding.cause(first), "at": first.way[-1].at,
+         "count": len(found)}
+        for first in found[:1]
+    ]  # fmt: skip
 
 
 def _came_to_nothing(turn: EndedTurn | None) -> list[dict[str, Any]]:

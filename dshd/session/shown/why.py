@@ -14,6 +14,7 @@ from dshd import budgets, reasons
 from dshd.errors import DshError
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.state import State
+from dshd.session.shown import holding
 from dshd.session.shown.activities import IDLE, Activity
 from dshd.session.shown.views import position
 
@@ -91,10 +92,7 @@ def _sooner(command: str) -> Json:
 
 
 def _held(case: Case) -> Json:
-    by = case.stop.get("by") or {}
-    via = by.get("via") if by.get("kind") == "system" else None
-    crashed = case.found.message.on_crash == "hold" and not case.found.requeues
-    what = {"repair": "repair", "driver": "crash" if crashed else "failed"}.get(str(via), "asked")
+    by, what = case.stop.get("by") or {}, holding.cause(case.found)
     return {"at": case.stop["at"], "by": by, "what": what, "hint": f"dshctl wake {case.found.message.id}"}
 
 

@@ -199,8 +199,31 @@ async def test_what_becomes_of_a_claimed_message_in_a_crash(
         if state == "held":
             assert session.why(id)["reason"] == "held"
             assert session.why(id)["what"] == "crash"
+            (need,) = session.show()["needs"]
+            assert (need["kind"], need["id"], need["what"], need["count"]) == ("held", id, "crash", 1)
             await session.wake(wire.WakeParams(message=id), ME)
         assert (await settled(session, id))["outcome"] == "completed"
+        assert session.show()["needs"] == []
+
+
+class Failing:
+    name = "failing"
+
+    async def pre_step(self, proposal: PreStep) -> PreStep:
+        raise RuntimeError("no")
+
+
+async def test_what_is_held_after_three_failures_is_a_persons_and_what_a_person_holds_is_not() -> None:
+    async with World(plugins=(Failing(),)).run() as world:
+        session = await world.session()
+        id = (await followup(session, "x"))["message"]
+        for _ in range(3):
+            await until(session, lambda: session.quiet)
+            await session.wake(wire.WakeParams(session=session.id), ME)
+        await until(session, lambda: session.state.receipts[id].state == "held")
+        await followup(session, "mine", hold=True)
+        (need,) = session.show()["needs"]
+        assert (need["kind"], need["id"], need["what"], need["count"]) == ("held", id, "failed", 1)
 
 
 # --- dry runs

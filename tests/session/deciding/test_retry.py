@@ -88,6 +88,8 @@ async def test_the_receipt_lists_its_attempts_and_speaks_of_the_newest() -> None
             await retry(session, id)
             assert (await settled(session, id))["turn"] == expected[-1]
             assert session.message(id)["attempts"] == expected
+        way = [(stop["state"], stop.get("turn")) for stop in session.message(id)["way"]]
+        assert way[2:] == [(state, turn) for turn in (1, 2, 3) for state in ("entered", "settled")]
         await retry(session)
         await settled(session, id)
         shown = session.message(id)

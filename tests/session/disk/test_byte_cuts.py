@@ -285,6 +285,8 @@ async def test_what_was_pending_before_the_gap_is_held_and_what_came_after_is_no
         assert messages[0]["way"][-1]["by"]["via"] == "repair"
         assert (await again.wait_message(before["message"]))["exit"] == 18
         assert again.why(before["message"])["hint"] == f"dshctl wake {before['message']}"
+        (need,) = [need for need in again.show()["needs"] if need["kind"] == "held"]
+        assert (need["id"], need["what"]) == (before["message"], "repair")
 
 
 async def test_a_repair_is_refused_to_a_tool_and_while_a_turn_runs() -> None:

@@ -60,7 +60,9 @@ def _turn_end(state: State, event: Event) -> None:
     for id in turn.members:
         receipt = state.receipts[id]
         became(state, receipt.message, reason)
-        state.receipts[id] = receipt.to("settled", at=event.time, seq=event.seq, outcome=reason)
+        state.receipts[id] = receipt.to(
+            "settled", at=event.time, seq=event.seq, turn=turn.number, outcome=reason
+        )
     if state.asks:
         state.approvals = approvals.ended(state.approvals, event.time)
     state.turns[turn.number] = end(turn, data, event.time)
