@@ -258,7 +258,11 @@ def _need_held(session: Json, need: Json, now: int) -> tuple[str, str]:
     return f"{need.get('id')} held{at}{why}{more}", todo
 
 
-_HELD = {"crash": ", after a crash", "failed": ", its turn failed 3 times", "repair": ", the log was repaired"}
+_HELD = {
+    "crash": ", after a crash",
+    "failed": ", its turn failed 3 times",
+    "repair": ", the log was repaired",
+}
 
 
 def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
