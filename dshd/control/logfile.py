@@ -27,6 +27,10 @@ from dshd.session.fold.events import KNOWN_TYPES
 
 _HEAD: Final = re.compile(rb'\{"seq":(\d+),"time":(-?\d+),"type":"([^"]*)"')
 _TURN_START: Final = re.compile(rb'(?m)^\{"seq":\d+,"time":-?\d+,"type":"turn/start","data":\{"turn":(\d+)')
+_TURN_MARK: Final = re.compile(
+    rb'(?m)^\{"seq":\d+,"time":-?\d+,"type":"(turn/start|turn/end|step/\w+)","data":\{'
+    rb'(?:"turn":\d+,"reason":"(completed)")?'
+)
 _OPENED: Final = re.compile(rb'(?m)^\{"seq":(\d+),"time":-?\d+,"type":"session/opened"')
 _OVERLAP: Final = 256  # bytes; more than these patterns can match
 _CHECKED: Final = -len(b',"crc":"xxxxxxxx"}\n')
@@ -188,18 +192,22 @@ class LogFile:
         return None
 
     def last_turns(self, count: int) -> int:
-        """The offset of the ``turn/start`` that begins the last ``count`` turns; 0 if there are fewer."""
-        end = self.size()
+        """The offset of the ``turn/start`` that begins the last ``count`` turns; 0 if there are fewer.
+        One that was put off, and ended without a step, does not count."""
+        end, idle = self.size(), False
         if count == 0:
             return end
         for start in range(max(0, end - PIECE), -PIECE, -PIECE):
             with told("read", self.path, self._disk):
                 data = self._disk.read_bytes(self.path, max(0, start), min(end, start + PIECE + _OVERLAP))
-            found = [max(0, start) + match.start() for match in _TURN_START.finditer(data)]
-            found = [place for place in found if place < start + PIECE]
-            if len(found) >= count:
-                return found[-count]
-            count -= len(found)
+            for match in reversed(list(_TURN_MARK.finditer(data))):
+                if match.start() >= start + PIECE - max(0, start):
+                    continue  # it was found in the piece before
+                counts = match[1] == b"turn/start" and not idle
+                idle = match[1] == b"turn/end" and match[2] is not None
+                count -= counts
+                if count == 0:
+                    return max(0, start) + match.start()
         return 0
 
     def locate_turn(self, number: int) -> int:

@@ -4,7 +4,8 @@
 (`ending`); `phases` is its table. A turn's way:
 
 - `opening`: `turn/start` and the claim; `turn`: round and round until nothing is owed;
-- `prestep`: the four gates before a step (`plugged`: who has a word there); `compacting`: what grows too
+- `prestep`: the four gates before a step (`plugged`: who has a word there, `deferring`: for how long one may
+  put it off); `compacting`: what grows too
   large is made smaller, on the way or between turns because somebody asked (`wishes`);
 - `requests`, with `history`: what the model gets; `asking`: until there is an answer, or until a steer that
   is in a hurry cuts that short;

@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 
+from dshd.driver import deferring
 from dshd.driver.compacting import compacting
 from dshd.driver.plugged import gates
 from dshd.driver.plugged.waterfall import Verdict, run_chain
@@ -32,7 +33,7 @@ from dshd.prompt import context as runtime
 from dshd.session.deciding.jobbing import brief
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import compactions
-from dshd.session.fold.events import Message, splice, text_block
+from dshd.session.fold.events import Message, text_block
 from dshd.session.fold.state import State
 
 Json = Mapping[str, Any]
@@ -190,20 +191,4 @@ def _emit_refusals(s: Scratch, verdict: Verdict) -> None:
     for by, reason, ids in verdict.rejected:
         s.emit("step/rejected", {"by": by, "reason": reason, "messages": list(ids)})
     if verdict.deferred is not None:
-        _defer(s, verdict.deferred)
-
-
-def _defer(s: Scratch, deferred: tuple[str, str, float]) -> None:
-    """Hold what is claimed until its time; then it is back at the front of where it was."""
-    by, reason, seconds = deferred
-    assert s.state.turn is not None
-    until = s.now + round(seconds * 1000)
-    held = [attrs.evolve(m, due=until, home=q, front=True, now=False) for q, m in s.state.turn.claimed]
-    if held:
-        data = {
-            "cause": "hold",
-            "by": {"kind": "plugin", "via": by, "reason": reason},
-            "turn": s.state.turn.number,
-            "ops": [splice("held", insert=held)],
-        }
-        s.emit("inbox/spliced", data)
+        deferring.hold(s, *verdict.deferred)

@@ -32,7 +32,6 @@ Outcome = Literal["passed", "blocked", "deferred", "failed"]
 
 LONGEST_ANSWER: Final = 64 * 1024  # bytes of stdout
 LONGEST_REASON: Final = 8 * 1024  # characters
-DEFAULT_DEFERRAL_S: Final = 30.0
 _DECISIONS: Final[dict[str, Outcome]] = {
     "pass": "passed", "approve": "passed", "allow": "passed",
     "reject": "blocked", "block": "blocked", "deny": "blocked", "defer": "deferred",
@@ -54,15 +53,15 @@ class Ended:
 class Answer:
     """What a hook wants. ``reason`` is for a person, and for the model where a call is refused.
 
-    ``seconds``: for how long it defers. ``messages``: ``{content, id?}`` each, to be added, or to stand for
-    the message of that id; ``ids``: of messages, where it blocks. ``context``: texts that the model is to
-    have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked. ``says``:
+    ``seconds``: for how long it defers; None: it did not say. ``messages``: ``{content, id?}`` each, to be
+    added, or to stand for the message of that id; ``ids``: of messages, where it blocks. ``context``: texts that
+    the model is to have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked. ``says``:
     for a person. ``remark``: what of the answer could not be carried out.
     """
 
     outcome: Outcome
     reason: str = ""
-    seconds: float = 0.0
+    seconds: float | None = 0.0
     messages: tuple[Mapping[str, Any], ...] = ()
     ids: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
@@ -187,8 +186,10 @@ def _reason(found: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     return reason.strip()[:LONGEST_REASON] or "it gave no reason"
 
 
-def _seconds(found: Mapping[str, Any]) -> float:
-    given = found.get("for", DEFAULT_DEFERRAL_S)
+def _seconds(found: Mapping[str, Any]) -> float | None:
+    if "for" not in found:
+        return None
+    given = found["for"]
     try:
         if isinstance(given, str):
             return float(parse_duration(given))

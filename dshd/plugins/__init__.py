@@ -61,10 +61,11 @@ class Reject:
 
 @attrs.frozen(slots=True)
 class Defer:
-    """Hold the batch for ``seconds`` (the driver makes it at least 1 s), then ask again."""
+    """Hold the batch for ``seconds`` (the driver makes it at least 1 s), then ask again; None: 30 s.
+    What one plugin defers again and again is held for longer, up to 5 min (see dshd-hooks(7))."""
 
     reason: str
-    seconds: float
+    seconds: float | None = None
 
 
 @attrs.frozen(slots=True)

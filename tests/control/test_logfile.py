@@ -120,6 +120,32 @@ def test_turns_are_found_from_both_ends(filler: int) -> None:
     ]
 
 
+def put_off(first: int, turn: int) -> list[bytes]:
+    return [
+        line(first, "turn/start", turn=turn), line(first + 1, "inbox/spliced", cause="hold"),
+        line(first + 2, "turn/end", turn=turn, reason="completed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("deferred", [1, 20, 6000])
+def test_turns_that_were_put_off_are_not_among_the_last(deferred: int) -> None:
+    worked = [
+        line(0, "turn/start", turn=1), line(1, "step/start", turn=1, step=1),
+        line(2, "turn/end", turn=1, reason="completed"),
+        line(3, "turn/start", turn=2), line(4, "step/rejected", by="x"),
+        line(5, "turn/end", turn=2, reason="completed"),
+        line(6, "turn/start", turn=3), line(7, "turn/end", turn=3, reason="blocked"),
+    ]  # fmt: skip
+    lines = [*worked]
+    for turn in range(4, 4 + deferred):
+        lines += put_off(len(lines), turn)
+    runs = line(len(lines), "turn/start", turn=4 + deferred)
+    log = log_of(*lines, runs)
+    starts = [sum(map(len, worked[:n])) for n in (0, 3, 6)]
+    last = sum(map(len, lines))
+    assert [log.last_turns(count) for count in (1, 2, 3, 4)] == [last, *reversed(starts)]
+
+
 def test_text_that_looks_like_a_turn_is_none() -> None:
     fake = line(1, text='\n{"seq":1,"time":2,"type":"turn/start","data":{"turn":7')
     log = log_of(line(0, "turn/start", turn=1), fake)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -388,6 +390,43 @@ async def test_a_defer_holds_for_a_second_at_least(seconds: float, autojump_cloc
         began = trio.current_time()
         await settled(session, sent["message"])
         assert trio.current_time() - began >= 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits"),
+    [
+        (0.0, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]),
+        (None, [30, 30, 60, 120, 240, 300, 300]),
+        (10.0, [10] * 11 + [11, 12]),
+        (400.0, [400] * 6),
+    ],
+)
+async def test_what_is_deferred_again_and_again_is_asked_for_less_and_less(
+    seconds: float | None, waits: list[int], autojump_clock: Any
+) -> None:
+    again = [lambda p: Defer("later", seconds)] * len(waits)
+    async with World(plugins=(Chain(*again),)).run() as world:
+        session = await world.session()
+        sent = await followup(session, "work")
+        with trio.fail_after(sum(waits) + 100):
+            await session.wait_message(sent["message"], stay=True)
+        starts = [e.time for e in world.events(session) if e.type == "turn/start"]
+        between = [(later - start) / 1000 for start, later in itertools.pairwise(starts)]
+        assert between == pytest.approx(waits, abs=0.05 * len(waits))
+        assert Counter(boundaries(world, session))["turn/end completed"] == len(waits) + 1
+
+
+async def test_it_is_asked_at_once_when_a_person_says_so(autojump_clock: Any) -> None:
+    first = Chain(*[lambda p: Defer("later", 0.0)] * 6)
+    async with World(plugins=(first,)).run() as world:
+        session = await world.session()
+        id = (await followup(session, "work"))["message"]
+        await trio.sleep(20)  # 1, 1, 2, 4, 8; then 16
+        found = session.message(id)
+        assert found["state"] == "held"
+        await session.wake(wire.WakeParams(message=id), ME)
+        assert (await settled(session, id))["outcome"] == "completed"
+        assert found["due_at"] - found["way"][-1]["at"] == pytest.approx(16_000, abs=500)
 
 
 async def test_a_deferred_steer_does_not_hold_up_results_that_wait(autojump_clock: Any) -> None:

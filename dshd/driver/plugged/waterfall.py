@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -24,22 +24,19 @@ from dshd.log.codec import lossless
 from dshd.model.errors import ModelError
 from dshd.plugins import Defer, PreStep, Reject, TurnStopping
 
-LEAST_DEFERRED_S: Final = 1.0
-MOST_DEFERRED_S: Final = 366 * 86400.0
-
 
 @attrs.frozen(slots=True)
 class Verdict:
     """What the chain decided. ``messages``: those that enter, as JSON, in order.
 
     ``rejected``: (plugin, reason, ids); ``whole``: the step itself was rejected;
-    ``deferred``: (plugin, reason, seconds) for the batch as a whole.
+    ``deferred``: (plugin, reason, seconds) for the batch as a whole; seconds None: it names none.
     """
 
     messages: tuple[Any, ...]
     rejected: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     whole: bool = False
-    deferred: tuple[str, str, float] | None = None
+    deferred: tuple[str, str, float | None] | None = None
 
 
 async def run_chain(plugins: Sequence[Any], proposal: PreStep) -> Verdict:
@@ -137,7 +134,7 @@ def _is_block(block: Any) -> bool:
     return isinstance(block, dict) and isinstance(block.get("type"), str)
 
 
-def _seconds(seconds: Any) -> float:
-    if not math.isfinite(seconds):
+def _seconds(seconds: Any) -> float | None:
+    if seconds is not None and not math.isfinite(seconds):
         raise ValueError(f"{seconds} s to wait")
-    return float(min(max(LEAST_DEFERRED_S, seconds), MOST_DEFERRED_S))
+    return None if seconds is None else float(seconds)
