@@ -54,9 +54,9 @@ class Answer:
     """What a hook wants. ``reason`` is for a person, and for the model where a call is refused.
 
     ``seconds``: for how long it defers; None: it did not say. ``messages``: ``{content, id?}`` each, to be
-    added, or to stand for the message of that id; ``ids``: of messages, where it blocks. ``context``: texts that
-    the model is to have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked. ``says``:
-    for a person. ``remark``: what of the answer could not be carried out.
+    added, or to stand for the message of that id; ``ids``: of messages, where it blocks. ``context``: texts
+    that the model is to have. ``stop``: the turn is to end, and why. ``ask``: a person is to be asked.
+    ``says``: for a person. ``remark``: what of the answer could not be carried out.
     """
 
     outcome: Outcome

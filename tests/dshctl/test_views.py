@@ -139,9 +139,7 @@ def test_status_names_what_is_held_for_a_person_beside_what_else_is(dshctl: Dshc
     sessions = [session("api", "idle", needs=[held]), session("web", "asks", needs=[ask, several])]
     fake.answers["daemon.status"] = {**STATUS, "sessions": sessions, "closed": 0}
     lines = dshctl("status").out.partition("needs you\n")[2].splitlines()
-    assert " ".join(lines[0].split()) == (
-        "api s4h8w2c1.17 held 03:12, after a crash dshctl wake s4h8w2c1.17"
-    )
+    assert " ".join(lines[0].split()) == ("api s4h8w2c1.17 held 03:12, after a crash dshctl wake s4h8w2c1.17")
     assert lines[1].endswith("dshctl allow a3")
     assert lines[2].endswith("repaired, and 2 more  dshctl queue -s web --queue held")
     assert dshctl("status", "--check").code == 1

@@ -36,7 +36,7 @@ async def test_what_was_deferred_passes_when_its_time_has_come(autojump_clock: M
     assert await passes(plugin, step())
     answer = await plugin.pre_step(step())
     assert isinstance(answer, Defer)
-    await trio.sleep((answer.seconds or 0))
+    await trio.sleep(answer.seconds or 0)
     assert await passes(plugin, step())
 
 
