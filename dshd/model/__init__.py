@@ -5,7 +5,7 @@ In reading order:
 - `request` and `chunks`: what goes in and what comes out, in dshd's own words;
 - `errors`: the failure codes, all that policy looks at; `failures`: how a provider's refusal becomes one;
 - `checker`: makes any history one that providers take;
-- `blocks`: chunks into the blocks of a message, as two tables;
+- `blocks`: chunks into the blocks of a message, as two tables; `believed`: what of its usage can be;
 - `adapter`: what an adapter is, and what one call is pinned to;
 - `openai_request`, `openai`: the chat-completions dialect, out and in;
 - `anthropic_request`, `anthropic`: the messages dialect, likewise;

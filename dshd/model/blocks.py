@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import attrs
 
+from dshd.model.believed import Bounds, believed
 from dshd.model.chunks import (
     NAMES,
     BlockEnd,
@@ -150,10 +151,15 @@ class Assembled:
 
 
 class Assembler:
-    """Feed it every chunk of one attempt; then `result`, or `interrupted` if it was cut."""
+    """Feed it every chunk of one attempt; then `result`, or `interrupted` if it was cut.
 
-    def __init__(self) -> None:
+    ``bounds``: what can be believed of its usage; ``unbelieved``: what was reported, if that could not.
+    """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
         self.stream = Stream.OPEN
+        self.unbelieved: dict[str, int] | None = None
+        self._bounds = bounds or Bounds()
         self.usage: dict[str, int] | None = None
         self._finish: Reason | None = None
         self._blocks: dict[int, _Open] = {}  # {index: block}, in order of first appearance
@@ -165,12 +171,18 @@ class Assembler:
         if after is None:
             raise _illegal(f"{NAMES[type(chunk)]} after the answer was {self.stream.value}")
         if isinstance(chunk, Usage):
-            self.usage = _counted(chunk.usage)
+            self._count(chunk.usage)
         elif isinstance(chunk, Finish):
             self._finish = chunk.reason
         else:
             self._feed_block(chunk)
         self.stream = after
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        reported = _numbers(usage)
+        characters = sum(len(part) for block in self._blocks.values() for part in block.parts)
+        self.usage = believed(reported, self._bounds, characters // 4 + 1)
+        self.unbelieved = reported if self.usage != reported else None
 
     def abort(self) -> None:
         """The attempt was cancelled or failed; nothing more will be fed."""
@@ -264,8 +276,8 @@ def _finished(block: _Open, problems: list[str]) -> Block:
     }
 
 
-def _counted(usage: Mapping[str, Any]) -> dict[str, int]:
-    """What counts: a number that no provider can mean is none, whichever adapter lets it through."""
+def _numbers(usage: Mapping[str, Any]) -> dict[str, int]:
+    """What is a count at all, whichever adapter lets it through."""
     return {name: int(n) for name, n in usage.items() if type(n) in (int, float) and 0 <= n < MOST}
 
 

@@ -13,6 +13,7 @@ import trio
 
 from dshd import wire
 from dshd.config import Budget, Config, Policy, Price, Route
+from dshd.driver.asking import counting
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotConfigured
 from dshd.log.memory import Everything, MemoryDisk, Nothing
 from dshd.model.adapter import PreparedCall
@@ -49,7 +50,7 @@ class Priced(ScriptedModels):
 
     def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
         price = attrs.asdict(self.price) if self.price is not None else None
-        return attrs.evolve(super().prepare_call(route, patience=patience), price=price)
+        return attrs.evolve(super().prepare_call(route, patience=patience), price=price, window=100_000_000)
 
 
 def world(disk: MemoryDisk | None = None, *, policy: Policy | None = None, **budget: Any) -> World:
@@ -734,3 +735,20 @@ def _check_turn(events: list[Any]) -> None:
             assert spent < most
         if event.type == "assistant/message":
             spent += event.data.get("usage", {}).get("cost", 0.0)
+
+
+async def test_a_provider_that_counts_nonsense_uses_up_no_budget_and_is_told_of_once(caplog: Any) -> None:
+    mad = Usage({"input": 2**53 - 1, "output": 2**53 - 1})
+    async with world(day_cost=1.0).run() as w:
+        session = await w.session()
+        counting._tell.cache_clear()
+        for _ in range(2):
+            w.script = [[mad if isinstance(chunk, Usage) else chunk for chunk in say("done")]]
+            id = (await followup(session, "x"))["message"]
+            result = await settled(session, id)
+            assert result["outcome"] == "completed"
+            assert 0 < result["usage"]["cost"] < 0.1
+        assert session.state.context is not None
+        assert session.state.context < 10_000
+        (told,) = [r for r in caplog.records if "more tokens than can be" in r.getMessage()]
+        assert told.levelname == "WARNING"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dshd.model.believed import Bounds
 from dshd.model.blocks import BLOCKS, STREAM, Assembler, Event, State, Stream, StreamEvent
 from dshd.model.chunks import (
     BlockEnd,
@@ -197,3 +198,31 @@ def test_a_count_that_no_provider_can_mean_is_not_counted() -> None:
     odd: Any = {"input": float("nan"), "output": 2**60, "cached": -1, "reasoning": 1e300, "x": "7", "more": 5}
     assembler.feed(Usage(odd))
     assert assembler.usage == {"more": 5}
+
+
+WINDOW = Bounds(window=1000, sent=100)
+
+
+@pytest.mark.parametrize(
+    ("reported", "counted"),
+    [
+        ({"input": 2**53 - 1, "output": 5}, {"input": 100, "cached": 0, "output": 5}),
+        ({"input": 600, "cached": 501, "output": 5}, {"input": 100, "cached": 0, "output": 5}),
+        ({"input": 600, "cached": 500, "output": 5}, {"input": 600, "cached": 500, "output": 5}),
+        ({"input": 5, "output": 2**53 - 1}, {"input": 5, "output": 3, "reasoning": 0}),
+        ({"input": 5, "output": 1, "reasoning": 2**52}, {"input": 5, "output": 3, "reasoning": 0}),
+        ({"input": 5, "other": 2**52}, {"input": 5}),
+    ],
+)
+def test_more_tokens_than_can_be_are_not_believed(reported: Any, counted: Any) -> None:
+    assembler = Assembler(WINDOW)
+    assembler.feed(TextDelta(0, "12345678 9"))
+    assembler.feed(Usage(reported))
+    assert assembler.usage == counted
+    assert assembler.unbelieved == (reported if counted != reported else None)
+
+
+def test_where_the_window_is_not_known_it_is_that_of_any_model() -> None:
+    assembler = Assembler(Bounds(sent=7))
+    assembler.feed(Usage({"input": 3_000_000, "output": 2**53 - 1}))
+    assert assembler.usage == {"input": 3_000_000, "output": 1, "reasoning": 0}

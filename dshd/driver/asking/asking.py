@@ -17,13 +17,14 @@ import attrs
 import trio
 
 from dshd.driver import prestep
+from dshd.driver.asking import counting
 from dshd.driver.asking.chunks import ChunkLog
 from dshd.driver.requests import calling
 from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.driver.waiting import waits
 from dshd.model import retry
-from dshd.model.blocks import Assembled, Assembler
+from dshd.model.blocks import Assembled
 from dshd.model.chunks import Chunk
 from dshd.model.errors import RETRIED, ModelError
 from dshd.session.deciding.scratch import Scratch
@@ -144,7 +145,7 @@ def _final(error: ModelError, plan: Any) -> ModelError:
 
 
 async def _attempt(run: Run, prepared: Prepared) -> Assembled:
-    run.assembler = assembler = Assembler()
+    run.assembler = assembler = counting.assembler(prepared)
     chunks = ChunkLog(run.owner, run.turn, run.step, _attempts(run))
 
     async def emit(chunk: Chunk) -> None:
@@ -153,6 +154,7 @@ async def _attempt(run: Run, prepared: Prepared) -> Assembled:
 
     through = calling.through(run, _attempts(run), emit)
     await prepared.call.adapter.stream(prepared.call, prepared.body, through)
+    counting.tell(assembler, prepared)
     answer = assembler.result()
     if not answer.content and not answer.dropped and answer.finish != "max-tokens":
         raise ModelError("EMPTY_RESPONSE", "the model answered nothing")

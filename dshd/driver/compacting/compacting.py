@@ -26,12 +26,13 @@ import attrs
 import trio
 
 from dshd.driver import opening
+from dshd.driver.asking import counting
 from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.driver.waiting import room
 from dshd.driver.wishes import Outcome
 from dshd.model import retry
-from dshd.model.blocks import Assembled, Assembler
+from dshd.model.blocks import Assembled
 from dshd.model.errors import RETRIED, ModelError
 from dshd.prompt import compaction as core
 from dshd.prompt.compaction import Measure, Pruning, Refused
@@ -286,13 +287,14 @@ def _prepared(run: Run, at: int) -> Prepared:
 
 
 async def _answer(run: Run, prepared: Prepared) -> Assembled:
-    assembler = Assembler()
+    assembler = counting.assembler(prepared)
 
     async def emit(chunk: Any) -> None:
         assembler.feed(chunk)
 
     try:
         await prepared.call.adapter.stream(prepared.call, prepared.body, emit)
+        counting.tell(assembler, prepared)
         return assembler.result()
     finally:
         run.owed = spending.add(run.owed, run.priced(assembler.usage))
