@@ -13,7 +13,7 @@ import trio
 
 from dshd import wire
 from dshd.config import Budget, Config, Policy, Price, Route
-from dshd.driver.asking import counting
+from dshd.driver.requests import counting
 from dshd.errors import Conflict, Denied, DshError, Invalid, NotConfigured
 from dshd.log.memory import Everything, MemoryDisk, Nothing
 from dshd.model.adapter import PreparedCall

@@ -17,9 +17,8 @@ import attrs
 import trio
 
 from dshd.driver import prestep
-from dshd.driver.asking import counting
 from dshd.driver.asking.chunks import ChunkLog
-from dshd.driver.requests import calling
+from dshd.driver.requests import calling, counting
 from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.driver.waiting import waits

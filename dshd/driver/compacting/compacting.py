@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from dshd.driver import opening
-from dshd.driver.asking import counting
+from dshd.driver.requests import counting
 from dshd.driver.requests.request import Prepared, emit_request, prepare
 from dshd.driver.run import Run
 from dshd.driver.waiting import room
