@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -112,7 +112,22 @@ def _flag(param: click.Parameter | None) -> str:
 
 DURATION: Final = Read("D", duration)
 MOST: Final = 2**53 - 1  # that JSON carries everywhere
-NUMBER: Final = click.IntRange(1, MOST)
+
+
+class Number(click.IntRange):
+    """A whole number from ``least`` on, refused in our words."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(least, MOST)
+
+    def fail(
+        self, message: str, param: click.Parameter | None = None, ctx: click.Context | None = None
+    ) -> NoReturn:
+        given = message.partition(" is not")[0]
+        raise Mistake(f"{_flag(param)}: {given} is not a whole number from {self.min} on")
+
+
+NUMBER: Final = Number(1)
 
 
 def _set(name: str, value_of: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:

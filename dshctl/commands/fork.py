@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dshctl import sentences
-from dshctl.base import MOST, SESSION, Cli, command, one_session, session_argument
+from dshctl.base import SESSION, Cli, Number, command, one_session, session_argument
 from dshd import wire
 
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 )
 @session_argument()
 @SESSION
-@click.option("--at", type=click.IntRange(0, MOST), metavar="SEQ", help="Up to this event, outside a turn.")
+@click.option("--at", type=Number(0), metavar="SEQ", help="Up to this event, outside a turn.")
 @click.option("--name", metavar="NAME", help="What it is called.")
 def COMMAND(cli: Cli, which: str | None, session: str | None, at: int | None, name: str | None) -> None:
     """Make a session that remembers what this one does, and say its id. What is queued, parked or running

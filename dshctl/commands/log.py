@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dshctl.base import MOST, SESSION, Cli, Mistake, Read, command, one_session, session_argument
+from dshctl.base import SESSION, Cli, Mistake, Number, Read, command, one_session, session_argument
 from dshctl.chat import Chat
 from dshctl.connection import LogLine
 from dshctl.times import now_ms
@@ -53,7 +53,7 @@ def read_since(text: str) -> int:
 )
 @session_argument()
 @SESSION
-@click.option("-n", "newest", type=click.IntRange(0, MOST), metavar="N", help="The last N turns (3).")
+@click.option("-n", "newest", type=Number(0), metavar="N", help="The last N turns (3).")
 @click.option("--turn", type=Read("N[-M]", read_turns), metavar="N[-M]", help="These turns.")
 @click.option(
     "--since", type=Read("T", read_since), metavar="T", help="From this time on (2h, 18:00, yesterday 06:00)."

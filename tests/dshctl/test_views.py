@@ -888,3 +888,14 @@ def test_a_daemons_times_are_told_as_they_are_here(dshctl: Dshctl, fake: Fake) -
     assert ran.code == 5
     assert f'"{at}" is what you said' in " ".join(ran.err.split())
     assert f"at {at};" not in " ".join(ran.err.split())
+
+
+def test_a_number_that_is_none_is_refused_in_words(dshctl: Dshctl, fake: Fake) -> None:
+    for args, flag in (
+        (("queue", "edit", "--version", "0", "s4h8w2c1.17", "x"), "--version: 0 is not a whole number from"),
+        (("log", "-n", "-1"), "-n: -1 is not a whole number from 0"),
+        (("answer", "-n", "x"), "-n: 'x' is not a whole number from 1"),
+    ):
+        ran = dshctl(*args)
+        assert (ran.code, flag in ran.err) == (2, True), ran.err
+        assert "9007" not in ran.err

@@ -14,6 +14,7 @@ Blocking parts: `read` and `write`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -26,6 +27,8 @@ from dshd.log.disk import Disk
 from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold import spending
 from dshd.session.fold.spending import KEPT, QUARTER_MS, Quarters, Usage
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "spent.json"
 NOBODY: Final = ""  # no session's id: under it is what was spent by sessions whose id another has now
@@ -159,5 +162,8 @@ def read(disk: Disk, state: Path) -> dict[str, Quarters]:
     try:
         body = unseal(disk.read_bytes(state / NAME))
         return {id: spending.from_json(lately) for id, lately in orjson.loads(body).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("%s can't be read, so what removed sessions spent lately is forgotten: %s", NAME, error)
         return {}

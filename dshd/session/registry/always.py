@@ -89,6 +89,6 @@ def read(store: Store) -> tuple[Allowed, ...]:
         return found
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         log.warning("%s can't be read, so what it allowed is asked about again: %s", NAME, error)
         return ()

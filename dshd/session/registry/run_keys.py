@@ -126,6 +126,6 @@ def read(disk: Disk, state: Path) -> dict[str, Used]:
         return {key: Used(**what) for key, what in orjson.loads(body).items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         log.warning("%s can't be read, the keys in it are forgotten: %s", NAME, error)
         return {}

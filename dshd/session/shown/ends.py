@@ -56,13 +56,18 @@ def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: i
         "waited_ms": waited_ms,
         "usage": {k: usage.get(k) for k in _USAGE},
         "budget": stop(turn.budget) if turn else None,
-        "parked": parked(state) if code == 18 else None,
+        "parked": parked(state) if code == 18 and not _held(state, message) else None,
         "error": dict(error) if error else None,
         "retry_at": (error or {}).get("retry_at"),
         "approvals": approvals(state) if code == 16 else [],
         "unknown": [dict(u) for u in turn.unknown] if turn else [],
         "by": dict(by) if isinstance(by, Mapping) else None,
     }
+
+
+def _held(state: State, message: str | None) -> bool:
+    """Whether it waits for a person by itself, whatever else does."""
+    return message is not None and state.receipts[message].queue == "held"
 
 
 def exit_of(outcome: str | None, error: Mapping[str, Any] | None) -> int:

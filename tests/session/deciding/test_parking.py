@@ -775,3 +775,14 @@ async def test_a_message_that_parked_ones_wait_behind_is_told_how_many_there_are
         await abort(session)
         receipt = await followup(session, "go")
         assert receipt["released"] == 3
+
+
+async def test_a_held_message_in_a_parked_session_waits_for_a_person_and_not_for_the_parking() -> None:
+    async with World().run() as world:
+        session = await world.session()
+        await by_error(world, session)
+        await rest(session)
+        held = (await followup(session, "mine", hold=True))["message"]
+        queued = (await followup(session, "waits", no_wake=True))["message"]
+        results = [await session.wait_message(id) for id in (held, queued)]
+        assert [(r["exit"], r["parked"] is not None) for r in results] == [(18, False), (18, True)]
