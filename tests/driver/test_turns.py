@@ -724,3 +724,19 @@ async def test_status_says_what_a_turn_does_just_now() -> None:
         await session.abort(wire.AbortParams(), ME)
         await until(session, lambda: session.activity.phase == "idle")
         assert session.show()["doing"] is None
+
+
+async def test_followups_sent_during_a_call_each_get_a_turn_and_a_steer_after_them_takes_none_along() -> None:
+    async with World().run() as world:
+        world.script = [call("gate"), *(say(word) for word in ("one", "two", "three"))]
+        session = await world.session()
+        first = await followup(session, "first")
+        await world.gate.began.wait()
+        sent = [await send(session, text) for send, text in (
+            (followup, "second"), (followup, "third"), (steer, "aside"),
+        )]  # fmt: skip
+        world.gate.opened.set()
+        results = [await settled(session, receipt["message"]) for receipt in (first, *sent)]
+        assert [(result["turn"], result["text"]) for result in results] == [
+            (1, "one"), (2, "two"), (3, "three"), (1, "one"),
+        ]  # fmt: skip
