@@ -55,7 +55,7 @@ def ls(cli: Cli, session: str | None, queue: Any) -> int:
 
 def _broken(cli: Cli, session: Json) -> int:
     """Of a session that can't be driven, what is known is shown, and what helps is said."""
-    need = next((one for one in session.get("needs") or () if one["kind"] == session.get("state")), None)
+    need = next((one for one in session.get("needs") or () if one["kind"] in ("damaged", "faulted")), None)
     if need is None:
         return exits.DONE
     cli.out.fail(f"dshctl: session {sentences.name_of(session)} is {need['kind']}."

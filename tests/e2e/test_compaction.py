@@ -11,13 +11,13 @@ from tests.e2e.conftest import CONFIG
 from tests.e2e.harness import Home, eventually
 from tests.e2e.model import Model
 
-LONG = "all work and no play " * 200  # about 1000 tokens; the model repeats it
+LONG = "all work and no play " * 300  # about 1500 tokens; the model repeats it
 
 
 @pytest.fixture
 def small(model: Model) -> Iterator[Home]:
-    """A home whose model has a window of 4,000 tokens."""
-    with Home(CONFIG.format(url=model.url).replace("1000000", "4000")) as home:
+    """A home whose model has a window of 6,500 tokens."""
+    with Home(CONFIG.format(url=model.url).replace("1000000", "6500")) as home:
         yield home
 
 
@@ -39,7 +39,7 @@ def test_a_long_conversation_is_compacted_and_a_daemon_killed_meanwhile_loses_no
     assert not any("part 0" in str(message["content"]) for message in newest if message["role"] == "user")
     (shown,) = home.json("prompt", "show")
     assert shown["compactions"] == len(reasons(home))
-    assert (shown["window"], shown["compacts_at"]) == (4000, 3200)
+    assert (shown["window"], shown["compacts_at"]) == (6500, 5200)
 
     done = len(reasons(home))
     model.gate("summary")

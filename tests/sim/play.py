@@ -379,8 +379,10 @@ class Player(Clients):
         """Until nothing runs; what waits for a person's answer gets one."""
         while (await session.wait_idle())["exit"] == 16:
             for asked in session.approvals():
-                with contextlib.suppress(Conflict):  # it has just expired
+                try:
                     await self.give(asked["id"], "deny" if asked["turn"] % 2 else "allow", "once")
+                except Conflict:  # it has just expired; that is noted in a moment
+                    await trio.sleep(1)
 
     async def _waits_end(self) -> None:
         """Who waits for a message is answered at once: it has ended, or only a person moves it on."""

@@ -316,7 +316,7 @@ class Registry:
 
     async def _came_since(self, name: str) -> bool:
         """Whether somebody has put a directory of this name beside the others since the start: a copy."""
-        if os.path.basename(name) != name or name.startswith("."):
+        if os.path.basename(name) != name or name.startswith(".") or name == OWN:
             return False
         return await self._hops.read(lambda: self.store.exists(name))
 
