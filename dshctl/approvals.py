@@ -116,7 +116,7 @@ def ask_in_place(cli: Cli, waiting: list[Json], known: tuple[str, ...]) -> tuple
         try:
             _ask_one(cli, approval)
         except (EOFError, KeyboardInterrupt):
-            cli.out.fail(f"\ndshctl: not answered; {sentences.name_of(approval)} waits on. To answer it:")
+            cli.out.fail(f"\ndshctl: not answered; {sentences.name_of(approval)} still waits. To answer it:")
             cli.out.fail(f"      dshctl allow {id}        or: dshctl deny {id} --reason '...'")
     return known
 

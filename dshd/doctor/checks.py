@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from dshd import plural
 from dshd.doctor import routes
 from dshd.doctor.facts import Check, Facts, Folder, Level
 from dshd.wire.which import tilde
@@ -98,7 +99,7 @@ def _trouble(folder: Folder) -> tuple[str | None, Level, str | None]:
     if folder.free < LOW:
         return "that is little", "warn", f"df -h {place}"
     if folder.files is not None and folder.files < FEW_FILES:
-        return f"room for {folder.files} files", "warn", f"df -i {place}"
+        return f"room for {plural.count(folder.files, 'file')}", "warn", f"df -i {place}"
     return None, "ok", None
 
 

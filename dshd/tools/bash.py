@@ -152,7 +152,8 @@ class Bash:
             raise
         finally:
             if not goes_on and not (passage is not None and passage.holds):
-                undone = await _swept(plan, ctx)
+                with trio.move_on_after(SWEEP_LIMIT, shield=True):
+                    undone = await afterwards(plan, ctx.spill_dir)
         return done, undone
 
     @asynccontextmanager
@@ -163,7 +164,8 @@ class Bash:
         try:
             yield plan, self._environment(ctx, plan)
         finally:
-            await _swept(plan, ctx)
+            with trio.move_on_after(SWEEP_LIMIT, shield=True):
+                await afterwards(plan, ctx.spill_dir)
 
     def _environment(self, ctx: ToolContext, plan: Plan) -> dict[str, str]:
         return {**environment(ctx.env, self._daemon, self._provider_keys), **plan.env, "PWD": str(ctx.dir)}

@@ -73,14 +73,16 @@ class Agents:
     async def start(self, prompt: str, context: str, call: str) -> str:
         id = await self._house.fresh_id()
         await self._owner.record(lambda s: subagenting.start(s, id, call, prompt, context))
+        problem: DshError | None = None
         with trio.CancelScope(shield=True):
             try:
                 await self._house.make(self._id, self._owner.state.agents[id])
             except DshError as error:
-                why = error.message
+                problem = error
+            if problem is not None:
                 self._quiet.add(id)
-                await self._write_end(id, "failed", why, {})
-                raise
+                await self._write_end(id, "failed", problem.message, {})
+                raise problem
         return id
 
     async def steer(self, id: str, text: str) -> None:

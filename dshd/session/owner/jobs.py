@@ -124,7 +124,8 @@ class Jobs:
         try:
             running = await self._noted(spec)
         except BaseException:
-            await spec.end()
+            with trio.move_on_after(STOP_LIMIT_S, shield=True):
+                await spec.end()
             raise
         finally:
             self._beginning -= 1

@@ -309,10 +309,11 @@ class Registry:
         home = str(self.services.home or "")
         try:
             return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
-        except NotFound:
-            if ref is None or not await self._came_since(ref):
-                raise
-            return ref
+        except NotFound as error:
+            unknown = error
+        if ref is None or not await self._came_since(ref):
+            raise unknown
+        return ref
 
     async def _came_since(self, name: str) -> bool:
         """Whether somebody has put a directory of this name beside the others since the start: a copy."""

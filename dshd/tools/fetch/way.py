@@ -129,27 +129,20 @@ def _request(url: Url, address: str) -> httpx.Request:
 
 
 async def _read(source: AsyncIterator[bytes], taking: Taking) -> None:
-    ended = False
+    """What is not wanted any more is left by a cancellation in it, so that it closes what it reads from."""
     try:
-        while True:
-            try:
-                data = await source.__anext__()
-            except BaseException as error:
-                ended = True
-                if isinstance(error, StopAsyncIteration):
-                    return
-                raise
+        async for data in source:
             if await taking.data(data):
                 return
     finally:
-        if not ended:
+        with trio.move_on_after(0, shield=True):
             await _left(source)
 
 
 async def _left(source: AsyncIterator[bytes]) -> None:
-    with trio.move_on_after(0, shield=True), suppress(Exception):
-        while True:
-            await source.__anext__()
+    with suppress(Exception):
+        async for _ in source:
+            pass
 
 
 def is_own(address: str, port: int) -> bool:

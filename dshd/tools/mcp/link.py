@@ -57,7 +57,7 @@ class Link:
         try:
             with self._scope:
                 await self._connected()
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - ours comes again at the checkpoint below
             if _fatal(error):
                 raise
             self.problem = self._words(error)  # also a cancellation within the package that has got out
