@@ -97,7 +97,7 @@ def opening_a_long_log(size: int) -> Iterator[Figure]:
     """Against parsing its lines with orjson and nothing else."""
     name = f"{size >> 20} MB log"
     with tempfile.TemporaryDirectory(prefix="dshd-bench-") as top:
-        path, disk = Path(top) / "s0000001" / "log.jsonl", RealDisk()
+        path, disk = Path(top) / Writer(1).id / "log.jsonl", RealDisk()
         path.parent.mkdir(mode=0o700)
         long_log(path, size)
         floor = best(lambda: [orjson.loads(line) and None for _, line in read_lines(disk, path)])
@@ -118,7 +118,7 @@ def opening_a_long_log(size: int) -> Iterator[Figure]:
 
 def load(path: Path) -> opening.Loaded:
     found = opening.load(RealDisk(), path)
-    assert found.broken is None
+    assert found.broken is None, found.broken
     assert found.file is not None
     found.file.close()
     return found
