@@ -128,7 +128,7 @@ def test_background_processes_that_were_ended_are_told() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "curl: (6) Could not resolve host: pypi.org",
+        "curl: (6) Could not resolve host: example.org",
         "ping: connect: Network is unreachable",
         "npm ERR! code EAI_AGAIN",
         "Temporary failure in name resolution",
