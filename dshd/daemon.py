@@ -51,6 +51,7 @@ from dshd.log.threads import Threads
 from dshd.order import InOrder
 from dshd.session.owner.loading import Upkeep
 from dshd.session.registry import kept_jobs
+from dshd.session.registry.host import Host
 from dshd.session.registry.registry import Registry
 from dshd.settings import Daemon, Setup
 from dshd.spawn.client import Spawner, kill_orphans
@@ -181,15 +182,17 @@ class _Life:
         self._registry = Registry(
             self._store,
             daemon.services(self._spawner, self._store, partial(_start, sessions)),
-            start=partial(_start, sessions),
-            on_lines=self._hub.publish,
-            on_reset=self._hub.reset,
-            on_gone=self._hub.forget,
-            boot=daemon.boot,
-            version=__version__,
-            threads=Threads(WRITERS),
-            what_ends_us=lambda: look_what_ends_it(self._manager),
-            upkeep=Upkeep(),
+            Host(
+                start=partial(_start, sessions),
+                threads=Threads(WRITERS),
+                on_lines=self._hub.publish,
+                on_reset=self._hub.reset,
+                on_gone=self._hub.forget,
+                what_ends_us=lambda: look_what_ends_it(self._manager),
+                boot=daemon.boot,
+                version=__version__,
+                upkeep=Upkeep(),
+            ),
         )
         daemon.on_reload = self._registry.reloaded
         room = Room(self._registry, self._hub, daemon)

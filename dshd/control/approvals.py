@@ -30,7 +30,7 @@ class ApprovalFollower:
 
     def begin(self) -> list[Json]:
         """What waits now; from here on the client knows it."""
-        now = self._registry.approvals()
+        now = self._registry.approvals.open()
         self._known = {one["id"]: one for one in now}
         return now
 
@@ -39,13 +39,13 @@ class ApprovalFollower:
         with self.scope:
             while True:
                 if not self._tell():
-                    await self._registry.desk.changed.wait()
+                    await self._registry.approvals.changed.wait()
                 await self._sink.room()
 
     def _tell(self) -> bool:
         """Whether there was anything to tell."""
-        now = {one["id"]: one for one in self._registry.approvals()}
-        gone = [self._registry.ended_approval(one) for id, one in self._known.items() if id not in now]
+        now = {one["id"]: one for one in self._registry.approvals.open()}
+        gone = [self._registry.approvals.ended(one) for id, one in self._known.items() if id not in now]
         come = [one for id, one in now.items() if id not in self._known]
         self._known = now
         for method, told in (("approval.answered", gone), ("approval.asked", come)):

@@ -18,6 +18,7 @@ from dshd.control.stream import Socket
 from dshd.log.threads import Threads
 from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
+from dshd.session.registry.host import Host
 from dshd.session.registry.registry import Registry
 from tests.session.rig import World
 
@@ -149,14 +150,11 @@ class Server(World):
             self.registry = Registry(
                 self.store,
                 self.services(),
-                start=self._tasks.start_soon,
-                on_lines=self.on_lines,
-                on_reset=self.on_reset,
-                on_gone=self.hub.forget,
-                boot="boot",
-                version="test",
-                threads=Threads(4),
-            )
+                Host(
+                    start=self._tasks.start_soon, threads=Threads(4), on_lines=self.on_lines,
+                    on_reset=self.on_reset, on_gone=self.hub.forget, boot="boot", version="test",
+                ),
+            )  # fmt: skip
             self.room = Room(self.registry, self.hub, self.process)
             await self.registry.start()
             yield

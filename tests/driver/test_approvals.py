@@ -41,7 +41,7 @@ async def asks(session: Session, *ids: str) -> None:
 
 async def answer(world: World, id: str, given: Any = "allow", peer: Peer = ME, **more: Any) -> dict[str, Any]:
     params = wire.ApprovalAnswerParams(id=id, answer=given, **more)
-    return await world.registry.answer_approval(await world.registry.of_approval(id), params, peer)
+    return await world.registry.approvals.answer(await world.registry.approvals.session_of(id), params, peer)
 
 
 def index(world: World, session: Session, type: str, **data: Any) -> int:
@@ -69,7 +69,7 @@ async def test_a_call_that_is_asked_about_runs_once_it_is_allowed_and_not_before
         assert session.show()["state"] == "asks"
         (need,) = session.show()["needs"]
         assert (need["kind"], need["id"], need["what"]) == ("approval", "a1", "quick x")
-        (shown,) = world.registry.approvals()
+        (shown,) = world.registry.approvals.open()
         assert shown["arguments"] == '{"name": "x"}'
         assert shown["why"] == "I clean first."
         assert shown["rule"] == 'the rule on tool "quick" says ask'
@@ -79,8 +79,16 @@ async def test_a_call_that_is_asked_about_runs_once_it_is_allowed_and_not_before
         assert (await settled(session, receipt["message"]))["outcome"] == "completed"
         assert world.quick.runs == ["x"]
         assert results(world, session) == [("t1_1_1", "quick x")]
-        order = [index(world, session, type) for type in
-                 ("assistant/message", "approval/asked", "approval/answered", "tool/call", "tool/result")]
+        order = [
+            index(world, session, type)
+            for type in (
+                "assistant/message",
+                "approval/asked",
+                "approval/answered",
+                "tool/call",
+                "tool/result",
+            )
+        ]
         assert order == sorted(order)
         assert world.events(session)[order[1]].synced is None, "the question shares the answer's batch"
         check_log(world.events(session), quiet=True)
@@ -124,7 +132,7 @@ async def test_all_questions_of_an_answer_are_put_at_once_and_answered_in_any_or
         assert results(world, session) == [("t1_1_1", "quick 1")]
         await answer(world, "a2", "deny")
         await wait_all_tasks_blocked()
-        assert [one["id"] for one in world.registry.approvals()] == ["a1"]
+        assert [one["id"] for one in world.registry.approvals.open()] == ["a1"]
         assert world.look.runs == ["1"]
         await answer(world, "a1")
         await settled(session, receipt["message"])
@@ -216,7 +224,7 @@ async def test_an_abort_ends_the_question_and_says_so_to_who_comes_late() -> Non
         assert event.data["by"]["tty"] == "pts/9"
         with pytest.raises(Conflict, match="no longer asked: the user aborted the turn"):
             await answer(world, "a1")
-        assert world.registry.approvals() == []
+        assert world.registry.approvals.open() == []
         assert world.quick.runs == []
         check_log(world.events(session), quiet=True)
 
@@ -236,7 +244,7 @@ async def test_who_closes_or_removes_a_session_that_asks_must_say_so(how: str) -
             assert session.state.approvals["a1"].answer == "withdrawn"
         else:
             await world.registry.delete(session.id, True, ME)
-        assert world.registry.approvals() == []
+        assert world.registry.approvals.open() == []
         with pytest.raises(Conflict if how == "close" else NotFound):
             await answer(world, "a1")
 
@@ -254,12 +262,12 @@ async def test_allowed_for_the_session_is_this_very_thing_until_it_is_taken_back
         assert world.quick.runs == ["x", "x"]
         await answer(world, "a2", "deny")
         await until(session, lambda: session.quiet)
-        (listed,) = await world.registry.allowed()
+        (listed,) = await world.registry.approvals.allowed()
         assert (listed["id"], listed["scope"], listed["tool"]) == ("a1", "session", "quick")
-        await world.registry.forget_approval("a1", ME)
-        assert await world.registry.allowed() == []
+        await world.registry.approvals.forget("a1", ME)
+        assert await world.registry.approvals.allowed() == []
         with pytest.raises(NotFound, match="a1 allows nothing any more"):
-            await world.registry.forget_approval("a1", ME)
+            await world.registry.approvals.forget("a1", ME)
         await followup(session, "three")
         await asks(session, "a3")
         check_memory(session, world.events(session))
@@ -282,8 +290,8 @@ async def test_allowed_for_always_holds_in_every_session_and_after_a_restart() -
         session = await after.again(session)
         await followup(session, "three")
         await until(session, lambda: session.quiet and after.quick.runs == ["x"])
-        assert [one["scope"] for one in await after.registry.allowed()] == ["always"]
-        await after.registry.forget_approval("a1", ME)
+        assert [one["scope"] for one in await after.registry.approvals.allowed()] == ["always"]
+        await after.registry.approvals.forget("a1", ME)
         await followup(session, "four")
         await asks(session, "a2")
         assert session.state.approvals["a2"].id == "a2", "a number is never given twice"
@@ -361,7 +369,7 @@ async def test_a_tool_can_answer_nothing() -> None:
                 with pytest.raises(Denied):
                     await answer(world, "a1", given, peer)
             with pytest.raises(Denied):
-                await world.registry.forget_approval("a1", peer)
+                await world.registry.approvals.forget("a1", peer)
         assert [one.id for one in session.state.asks] == ["a1"]
 
 
@@ -372,7 +380,10 @@ async def test_numbers_count_up_through_all_sessions_and_are_made_again_if_their
         await asks(one, "a1")
         await followup(two, "work")
         await asks(two, "a2")
-        assert [(a["id"], a["name"]) for a in world.registry.approvals()] == [("a1", "one"), ("a2", "two")]
+        assert [(a["id"], a["name"]) for a in world.registry.approvals.open()] == [
+            ("a1", "one"),
+            ("a2", "two"),
+        ]
         await one.abort(wire.AbortParams(), ME)
     for damage in ("gone", "garbled"):
         after = world.crash()
@@ -385,7 +396,7 @@ async def test_numbers_count_up_through_all_sessions_and_are_made_again_if_their
             again = await after.again(one)
             await followup(again, "work")
             await asks(again, "a3")
-            assert (await after.registry.of_approval("a2")).id == two.id
+            assert (await after.registry.approvals.session_of("a2")).id == two.id
 
 
 # --- restarts ------------------------------------------------------------------------------------

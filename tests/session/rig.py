@@ -35,6 +35,7 @@ from dshd.session.fold.state import NONE
 from dshd.session.fold.who import Peer
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
+from dshd.session.registry.host import Host
 from dshd.session.registry.registry import Registry
 from dshd.tools import arguments
 from dshd.tools.policy import decide
@@ -249,14 +250,12 @@ class World:
             self.registry = Registry(
                 self.store,
                 self.services(),
-                start=nursery.start_soon,
-                on_lines=self.on_lines,
-                on_reset=lambda id, to: self.resets.append((id, to)),
-                boot="boot",
-                version="test",
-                threads=Threads(4),
-                upkeep=self.upkeep,
-            )
+                Host(
+                    start=nursery.start_soon, threads=Threads(4), on_lines=self.on_lines,
+                    on_reset=lambda id, to: self.resets.append((id, to)),
+                    boot="boot", version="test", upkeep=self.upkeep,
+                ),
+            )  # fmt: skip
             await self.registry.start()
             yield self
             nursery.cancel_scope.cancel()

@@ -75,9 +75,7 @@ class Clients:
         if args["key"] and text:
             text = self.past.keys.setdefault(("", args["key"]), text)
         ask: wire.Ask | None = "wait" if self.life.plan.asks is not None else None
-        params = wire.CreateParams(
-            dir="/", mode="full", run=args["run"], text=text, key=args["key"], ask=ask
-        )
+        params = wire.CreateParams(dir="/", mode="full", run=args["run"], text=text, key=args["key"], ask=ask)
         session, receipt = await self.life.registry.create(params, ME)
         if self.life.dead:
             return
@@ -223,7 +221,7 @@ class Clients:
 
     async def answer(self, session: Session, args: dict[str, Any]) -> None:
         """Of all that waits for one, whichever session's."""
-        ids = [asked["id"] for asked in self.life.registry.approvals()]
+        ids = [asked["id"] for asked in self.life.registry.approvals.open()]
         if args["again"]:
             ids = [promise[2] for promise in self.past.promises if promise[0] == "answered"]
         if ids:
@@ -231,9 +229,9 @@ class Clients:
 
     async def give(self, id: str, answer: str, scope: str) -> None:
         given: Any = {"answer": answer, "scope": scope if answer == "allow" else "once"}
-        session = await self.life.registry.of_approval(id)
+        session = await self.life.registry.approvals.session_of(id)
         params = wire.ApprovalAnswerParams(id=id, **given)
-        await self.life.registry.answer_approval(session, params, ME)
+        await self.life.registry.approvals.answer(session, params, ME)
         self.promise("answered", session.id, id, answer)
 
     async def compact(self, session: Session, args: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from dshd.log.threads import Threads
 from dshd.session.fold.who import Peer
 from dshd.session.owner.loading import Upkeep, holding
 from dshd.session.owner.session import Session
+from dshd.session.registry.host import Host
 from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
 from tests.sim.actors import TOOLS, Ends, Models, Outside, Plugin, SimTools, sha256
@@ -240,14 +241,12 @@ class Life:
         self.registry = Registry(
             self.store,
             self._services(tools),
-            start=nursery.start_soon,
-            on_lines=self._on_lines,
-            on_reset=self._on_reset,
-            boot=f"boot{self.number}",
-            version="sim",
-            threads=Threads(4),
-            upkeep=UPKEEP if self.plan.unloads else None,
-        )
+            Host(
+                start=nursery.start_soon, threads=Threads(4),
+                on_lines=self._on_lines, on_reset=self._on_reset,
+                boot=f"boot{self.number}", version="sim", upkeep=UPKEEP if self.plan.unloads else None,
+            ),
+        )  # fmt: skip
         taking_up = TakingUp(self.spool, self.gate, self._deliver, self.now)
         self.gate.close()
         names = await taking_up.look()

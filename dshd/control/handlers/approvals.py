@@ -14,7 +14,7 @@ async def ls(call: Call) -> Json:
     await registry.opened()
     return {
         "type": "approvals", "exit": 0,
-        "approvals": registry.approvals(of), "allowed": await registry.allowed(of),
+        "approvals": registry.approvals.open(of), "allowed": await registry.approvals.allowed(of),
     }  # fmt: skip
 
 
@@ -23,13 +23,13 @@ async def answer(call: Call) -> Json:
     if params.answer == "deny" and params.scope != "once":
         raise Invalid("a deny is for this call: expected once @ $.scope", outcome="not-written")
     async with call.link.in_order:
-        session = await call.registry.of_approval(params.id)
-    return {**await call.registry.answer_approval(session, params, call.peer), "exit": 0}
+        session = await call.registry.approvals.session_of(params.id)
+    return {**await call.registry.approvals.answer(session, params, call.peer), "exit": 0}
 
 
 async def forget(call: Call) -> Json:
     id = call.params.id
-    await call.registry.forget_approval(id, call.peer)
+    await call.registry.approvals.forget(id, call.peer)
     return {"type": "forgotten", "exit": 0, "id": id}
 
 

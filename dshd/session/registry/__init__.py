@@ -8,6 +8,8 @@
 - Going: `removing`, with `run_keys` (what a run's key stands for after it).
 - By the clock: `scheduler`, with `scheduled_runs` (a new session each time).
 - Subagents: `kin`.
+- Who asks, and what answers allow everywhere: `approvals`.
+- The process they live in: `host`; its start: `starting` (each session), `reserve` (of disk space).
 - In the background: `jobs`, with `kept_jobs` (those that outlive the daemon).
 - Between: `mending` (checked, repaired, reopened after a fault), with `requests` (each that was sent, made
   again from the log).

@@ -13,6 +13,7 @@
 | what is due when                                 | `scheduler`   |
 | jobs: where they are, and those that were kept   | `jobs`, `kept_jobs` |
 | subagents                                        | `kin`         |
+| who asks, and what answers allow everywhere      | `approvals`   |
 | the daemon's start and end, finding them         | here          |
 """
 
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,22 +28,22 @@ import attrs
 import trio
 
 from dshd import wire
-from dshd.driver.port import ROOM_POLL_S, Services
-from dshd.errors import Conflict, Damaged, Denied, DshError, NoSpace, NotFound
+from dshd.driver.port import Services
+from dshd.errors import Conflict, Damaged, Denied, DshError, NotFound
 from dshd.log.disk import Disk
 from dshd.log.store import OWN, Store
-from dshd.log.threads import Threads
-from dshd.session.fold.approvals import Allowed
 from dshd.session.fold.who import Peer
 from dshd.session.owner import loading
 from dshd.session.owner.board import Board
 from dshd.session.owner.loading import Upkeep
 from dshd.session.owner.session import Session
 from dshd.session.owner.surroundings import Surroundings
+from dshd.session.registry.approvals import Approvals
 from dshd.session.registry.creating import Created, Creator
 from dshd.session.registry.desk import Desk
 from dshd.session.registry.environment import Environments
 from dshd.session.registry.hops import Hops
+from dshd.session.registry.host import Host
 from dshd.session.registry.jobs import AllJobs
 from dshd.session.registry.kept_jobs import KeptJobs
 from dshd.session.registry.kin import Kin, Ties
@@ -53,9 +53,10 @@ from dshd.session.registry.making import Maker
 from dshd.session.registry.mending import Mender
 from dshd.session.registry.naming import Naming
 from dshd.session.registry.removing import Remover
+from dshd.session.registry.reserve import Reserve
 from dshd.session.registry.run_keys import RunKeys
 from dshd.session.registry.scheduler import Scheduler
-from dshd.session.shown import questions
+from dshd.session.registry.starting import Starting
 
 if TYPE_CHECKING:
     from dshd.session.porting.packing import Read
@@ -64,93 +65,88 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
-RESERVE_POLL_S: Final = 60.0  # how often room for the reserve is looked for, once it is given up
-AGAIN_S: Final = 60.0  # after an opening that failed
 LAST_KEEPING_S: Final = 3.0  # for checkpoints, when the daemon stops
 
 
 class Registry:
-    """``start`` runs a coroutine function in the daemon's session nursery. Without ``upkeep`` nothing is
-    unloaded."""
+    """One of each room, wired; the verbs go to them. `approvals`, `jobs`, `kin` and `schedules` are asked
+    themselves."""
 
-    def __init__(
-        self,
-        store: Store,
-        services: Services,
-        *,
-        start: Callable[..., None],
-        on_lines: Callable[[str, int, list[bytes]], None],
-        on_reset: Callable[[str, int], None],
-        on_gone: Callable[[str], None] = lambda id: None,
-        boot: str,
-        version: str,
-        threads: Threads,
-        what_ends_us: Callable[[], str | None] = lambda: None,
-        upkeep: Upkeep | None = None,
-    ) -> None:
+    def __init__(self, store: Store, services: Services, host: Host) -> None:
         self.store = store
         self.loaded: dict[str, Session] = {}
-        self._start = start
-        self._unloads = upkeep is not None
-        self._reserve = services.reserve
-        self._environments = environments = Environments(store)
-        self._hops = hops = Hops(store.disk, threads)
+        self._host = host
         self._opened = trio.Event()
-        self.desk = Desk(store, hops)
-        self.services = attrs.evolve(
-            services, environment=environments.of, reserve=self._give_reserve,
-            numbers=self.desk.numbers, allowed=lambda: self.desk.always.grants,
-            ties=Ties(self.loaded, services),
-        )  # fmt: skip
-        services.attention.begin(start)
+        self._hops = hops = Hops(store.disk, host.threads)
+        self._reserve = Reserve(store, hops, services.reserve, host.start)
+        self._environments = Environments(store)
+        self.desk = desk = Desk(store, hops)
+        self.services = self._joined(services)
         self._kept_jobs = KeptJobs(store, hops)
-        self._listing = Listing(store, hops, self.loaded, services.days, services.now)
-        self._naming = Naming(self._listing)
         self._run_keys = RunKeys(store, hops)
-        self.kin = Kin(store, hops, self.loaded, self._listing, self._naming, self.services)
-        board = Board(services.now, start, lambda id: self.schedules.fire(id),
-                      lambda key, outcome: self.schedules.ended(key, outcome))  # fmt: skip
-        self._around = Surroundings(
+        self._listing = listing = Listing(store, hops, self.loaded, services.days, services.now)
+        self._naming = Naming(listing)
+        self.kin = Kin(store, hops, self.loaded, listing, self._naming, self.services)
+        self._board = self._new_board()
+        self._around = self._surroundings()
+        self._loader = loader = Loader(
+            store, hops, self.loaded, listing, self._environments, self._around, host.upkeep or Upkeep()
+        )
+        self._starting = Starting(loader.get, self._reserve.give, host.start)
+        self._mender = Mender(store, hops, loader, self.services.models)
+        maker = Maker(store, hops, self.services)
+        self._creator = Creator(listing, self._naming, loader, maker, self._run_keys, self.services)
+        self.schedules = Scheduler(
+            store, hops, listing, loader, self._creator, self.services, self._board, desk.numbers,
+            host.what_ends_us,
+        )  # fmt: skip
+        self.approvals = Approvals(store, hops, self.loaded, desk, loader.get)
+        self.jobs = AllJobs(store, hops, self.loaded, loader, self._kept_jobs, desk.numbers)
+        self._remover = Remover(
+            store, hops, listing, loader, self._run_keys, self.services, self._gone, self.kin.of
+        )
+        self.kin.has(loader, maker, lambda: self._porter)
+        services.attention.begin(host.start)
+
+    def _joined(self, services: Services) -> Services:
+        """The daemon's, with what is ours."""
+        desk = self.desk
+        return attrs.evolve(
+            services, environment=self._environments.of, reserve=self._reserve.give, numbers=desk.numbers,
+            allowed=lambda: desk.always.grants, ties=Ties(self.loaded, services),
+        )  # fmt: skip
+
+    def _new_board(self) -> Board:
+        return Board(
+            self.services.now, self._host.start, lambda id: self.schedules.fire(id),
+            lambda key, outcome: self.schedules.ended(key, outcome),
+        )  # fmt: skip
+
+    def _surroundings(self) -> Surroundings:
+        store, hops, host = self.store, self._hops, self._host
+        on_lines = host.on_lines
+        return Surroundings(
             services=self.services,
-            start=start,
+            start=host.start,
             mark=lambda id: hops.write(lambda: store.mark(id)),
             unmark=self._unmark,
             attach=lambda id, files: hops.write(lambda: store.attach(id, files)),
             detach=lambda id, names: hops.read(lambda: store.detach(id, names)),
-            what_ends_us=what_ends_us,
+            what_ends_us=host.what_ends_us,
             reopening=self._naming.taking,
-            board=board,
+            board=self._board,
             kept_jobs=self._kept_jobs,
             kin=self.kin,
             on_lines=lambda id, first, lines: on_lines(id, first, lines) if id != OWN else None,
-            on_reset=on_reset,
+            on_reset=host.on_reset,
             on_approvals=self.desk.changed.fire,
-            boot=boot,
-            version=version,
+            boot=host.boot,
+            version=host.version,
         )
-        self._loader = Loader(
-            store, hops, self.loaded, self._listing, environments, self._around, upkeep or Upkeep()
-        )
-        self._mender = Mender(store, hops, self._loader, self.services.models)
-        maker = Maker(store, hops, self.services)
-        self._creator = Creator(
-            self._listing, self._naming, self._loader, maker, self._run_keys, self.services,
-        )  # fmt: skip
-        self.schedules = Scheduler(
-            store, hops, self._listing, self._loader, self._creator, self.services, board,
-            self.desk.numbers, what_ends_us,
-        )  # fmt: skip
 
-        def gone(id: str) -> None:
-            board.gone(id)
-            on_gone(id)
-
-        self.jobs = AllJobs(store, hops, self.loaded, self._loader, self._kept_jobs, self.desk.numbers)
-        self._remover = Remover(
-            store, hops, self._listing, self._loader, self._run_keys, self.services,
-            gone, self.kin.of,
-        )  # fmt: skip
-        self.kin.has(self._loader, maker, lambda: self._porter)
+    def _gone(self, id: str) -> None:
+        self._board.gone(id)
+        self._host.on_gone(id)
 
     @cached_property
     def _porter(self) -> Porter:
@@ -170,7 +166,7 @@ class Registry:
 
     async def start(self) -> None:
         """Sweep leftovers, open what is marked active and drive it; then list all the others."""
-        read = self._hops.read
+        read, unloads = self._hops.read, self._host.upkeep is not None
         await read(self.store.sweep)
         await self.desk.always.read()
         ids = set(await read(self.store.ids))
@@ -178,51 +174,24 @@ class Registry:
         with self.services.places.settling(len(marked)):
             for id in marked:
                 there = id in ids or id == OWN
-                await (self._start_one(id) if there else self._around.unmark(id))
+                await (self._starting.one(id) if there else self._around.unmark(id))
             for _ in range(2):  # until those that were opened last stand in line, too
                 await trio.lowlevel.checkpoint()
         self._opened.set()
         await self.jobs.end_leftovers()
-        if self._unloads:
-            self._start(self._loader.look_after)
+        if unloads:
+            self._host.start(self._loader.look_after)
         self.schedules.ready()
         await self._run_keys.read()
         await self._listing.read(ids)
-        if self._unloads:
-            self._start(self._remover.look_after)
-        if not await read(self.store.reserve.hold):
-            self._start(self._take_reserve_back)
+        if unloads:
+            self._host.start(self._remover.look_after)
+        await self._reserve.hold()
 
     async def opened(self) -> None:
         """Returns when all that a start opens by itself is open. What is asked of the sessions in memory
         (who has a question, whose job runs) has no answer before."""
         await self._opened.wait()
-
-    async def _start_one(self, id: str) -> None:
-        try:
-            session = await self.get(id)
-            await session.start()
-        except NoSpace as error:
-            log.warning("session %s is opened when there is room: %s", id, error)
-            self._start(self._start_later, id)
-        except (Damaged, NotFound) as error:
-            log.error("session %s was not opened: %s", id, error)
-        except DshError as error:
-            log.error("session %s was not opened: %s; tried again in a minute", id, error)
-            self._start(self._start_again, id)
-        except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
-            log.exception("session %s was not opened", id)
-
-    async def _start_again(self, id: str) -> None:
-        """Its files could not be read or written, for what reason ever; it has work to do."""
-        await trio.sleep(AGAIN_S)
-        await self._start_one(id)
-
-    async def _start_later(self, id: str) -> None:
-        """A torn tail could not be set aside: the disk is full."""
-        if not self._give_reserve():
-            await trio.sleep(ROOM_POLL_S)
-        await self._start_one(id)
 
     async def _unmark(self, id: str) -> None:
         """A mark too many does no harm, so that it stays is no reason to stop anything."""
@@ -230,18 +199,6 @@ class Registry:
             await self._hops.read(lambda: self.store.unmark(id))
         except DshError as error:
             log.warning("%s", error)
-
-    def _give_reserve(self) -> bool:
-        """Give up the reserve for a closing event; whether it was held. It is taken back later."""
-        held = self._reserve()
-        if held:
-            self._start(self._take_reserve_back)
-        return held
-
-    async def _take_reserve_back(self) -> None:
-        while not self.store.reserve.held:
-            await trio.sleep(RESERVE_POLL_S)
-            await self._hops.read(self.store.reserve.hold)
 
     async def drain(self, grace: float) -> None:
         """Let running turns reach a step boundary for ``grace`` s, then interrupt them."""
@@ -399,70 +356,6 @@ class Registry:
     def instead(self, id: str, damaged: Damaged) -> DshError:
         """What to say where a session's file can't be read (`Mender.instead`)."""
         return self._mender.instead(self.loaded.get(id), damaged)
-
-    # --- approvals
-
-    def approvals(self, session: str | None = None) -> list[Json]:
-        """The questions that wait for an answer, of one session or of all, the oldest first. Those that ask
-        are in memory."""
-        asking = [one for id, one in self.loaded.items() if session in (None, id)]
-        found = [approval for one in asking for approval in one.approvals()]
-        return sorted(found, key=lambda approval: approval["asked_at"])
-
-    async def of_approval(self, id: str) -> Session:
-        """The session that an approval's id is of. Raises `NotFound`."""
-        open = next((one for one in self.loaded.values() if id in one.state.approvals), None)
-        if open is not None:
-            return await self.get(open.id)
-        owner = await self.desk.numbers.session_of(id)
-        if owner is None or not await self._hops.read(lambda: self.store.exists(owner)):
-            raise NotFound(f'no approval "{id}"', hint="dshctl approvals", outcome="not-written")
-        return await self.get(owner)
-
-    async def answer_approval(self, session: Session, p: wire.ApprovalAnswerParams, peer: Peer) -> Json:
-        """`Session.answer_approval`; ``always`` is kept here.
-
-        Durability: the answer is on disk, with all that it allows. If only the latter is refused
-        (`NoSpace`), the call is allowed all the same, and the error says so.
-        """
-        answered = await session.answer_approval(p, peer)
-        if p.scope == "always":
-            done = session.state.approvals[p.id]
-            try:
-                await self.desk.always.add(Allowed(p.id, done.grant, done.answered_at or 0, done.by))
-            except DshError as error:
-                error.message = f"{p.id} is allowed this once, but not for always: {error.message}"
-                raise
-        return answered
-
-    async def allowed(self, session: str | None = None) -> list[Json]:
-        """What answers have allowed: everywhere, and for one session (or for all that are in memory)."""
-        own = [
-            questions.allowed(one, loaded.state)
-            for id, loaded in self.loaded.items() if session in (None, id)
-            for one in loaded.state.allowed
-        ]  # fmt: skip
-        return [questions.allowed(one) for one in self.desk.always.allowed] + own
-
-    async def forget_approval(self, id: str, peer: Peer) -> None:
-        """Take back what the answer to this approval allowed. Raises `NotFound` if that is nothing.
-
-        Durability: it is on disk; the next call of it is asked about.
-        """
-        if peer.kind == "agent":
-            raise Denied("a tool can't answer for a person.")
-        gone = await self.desk.always.forget(id)
-        session = await self.of_approval(id) if not gone else None
-        if session is not None and not await session.forget_approval(id, peer):
-            raise NotFound(f"{id} allows nothing any more.", hint="dshctl approvals", outcome="not-written")
-
-    def ended_approval(self, asked: Json) -> Json:
-        """How one ended that was open, as far as that is known."""
-        session = self.loaded.get(asked["session"])
-        found = session.state.approvals.get(asked["id"]) if session is not None else None
-        if session is None or found is None or found.open:
-            return {**asked, "answer": "withdrawn", "arguments": None}
-        return questions.approval(session.state, found)
 
     # --- looking after them
 
