@@ -5,113 +5,32 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from dshd import wire
-from dshd.errors import Conflict, DshError
-from dshd.log.codec import Event
 from dshd.log.memory import MemoryDisk
-from dshd.model.adapter import PreparedCall
 from dshd.model.chunks import BlockStart, Finish, TextDelta, Usage
 from dshd.model.errors import ModelError
-from dshd.session.owner.session import Session
-from dshd.session.registry import requests
-from dshd.tools.tool import ToolContext, ToolOutput, text_output
-from tests.session.invariants import check_log, check_memory
-from tests.session.rig import (
-    ME,
-    Look,
-    ScriptedModels,
-    World,
-    call,
-    followup,
-    inject,
-    say,
-    settled,
-    steer,
+from tests.driver.narrow import (
+    FULL,
+    LONG,
+    SUMMARY,
+    WINDOW,
+    Held,
+    ends,
+    narrow,
+    of,
+    reasons,
+    rests,
+    talk,
 )
-
-WINDOW = 4_000  # tokens
-LONG = "all work and no play " * 120  # about 600 tokens
-SUMMARY = say("## Task: what was asked")
-FULL = ModelError("CONTEXT_WINDOW_EXCEEDED", "too long")
-
-
-class Narrow(ScriptedModels):
-    """A model with a small window, or with one that nobody knows."""
-
-    window: int | None = WINDOW
-
-    def prepare_call(self, route: str, *, patience: float | None = None) -> PreparedCall:
-        return attrs.evolve(super().prepare_call(route, patience=patience), window=self.window)
-
-
-@attrs.define(eq=False)
-class Prints(Look):
-    """A tool that prints so many bytes."""
-
-    name: str = "prints"
-
-    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        await trio.lowlevel.checkpoint()
-        return text_output("y" * int(args["name"]))
+from tests.session.rig import ME, World, call, followup, inject, say, settled, steer
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.route = Narrow(made)
-    made.tools.add(Prints())
-    return made
-
-
-def of(world: World, session: Session, *types: str) -> list[Event]:
-    return [e for e in world.events(session) if e.type in types]
-
-
-def ends(world: World, session: Session) -> list[dict[str, Any]]:
-    return [e.data for e in of(world, session, "compaction/end")]
-
-
-def reasons(world: World, session: Session) -> list[str]:
-    return [end["reason"] for end in ends(world, session)]
-
-
-def check_requests(world: World, session: Session) -> None:
-    found = requests.check(world.disk, world.store.log_path(session.id), world.route.rebuild)
-    assert found.problem is None
-    assert found.compared == world.types(session).count("request/sent")
-
-
-async def rests(world: World, session: Session) -> None:
-    """Until it rests; then all that must hold of its log does, and its requests can be made again."""
-    with trio.fail_after(20):
-        await session.wait_idle()
-    events = world.events(session)
-    check_log(events, quiet=True)
-    check_memory(session, events)
-    check_requests(world, session)
-
-
-async def talk(world: World, session: Session, n: int = 4) -> None:
-    """A conversation of ``n`` long turns."""
-    for i in range(n):
-        world.script = [say(f"answer {i}")]
-        await settled(session, (await followup(session, f"part {i}: {LONG}"))["message"])
-
-
-class Held:
-    """An answer that waits until the test lets it go: ``began`` is set when it was asked for."""
-
-    def __init__(self, item: Any) -> None:
-        self.item, self.began, self.go = item, trio.Event(), trio.Event()
-
-    async def __call__(self) -> Any:
-        self.began.set()
-        await self.go.wait()
-        return self.item
+    return narrow()
 
 
 # --- before a step ---------------------------------------------------------------------------------
@@ -409,171 +328,7 @@ async def test_an_abort_during_a_compaction_ends_the_turn_and_leaves_the_convers
         await rests(world, session)
 
 
-# --- because somebody asked ------------------------------------------------------------------------
-
-
-async def test_between_turns_it_is_maintenance_and_a_wake_meanwhile_is_latched(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        held = Held(SUMMARY)
-        world.script = [held, say("fine")]
-        async with trio.open_nursery() as nursery:
-            answers: list[Any] = []
-
-            async def compact() -> None:
-                answers.append(await session.compact(ME))
-
-            nursery.start_soon(compact)
-            nursery.start_soon(compact)
-            await held.began.wait()
-            shown = session.show()
-            assert (shown["phase"], shown["state"], shown["turn"]) == ("maintenance", "running", 3)
-            assert shown["doing"].startswith("compacting (")
-            receipt = await steer(session, "go on")
-            assert receipt["phase"] == "maintenance"
-            why = session.why(receipt["message"])
-            assert why["reason"] == "maintenance"
-            assert why["sentence"] == "The conversation is compacted first; then it is next."
-            with pytest.raises(Conflict, match="is compacting its conversation"):
-                await followup(session, "not sent", if_idle=True)
-            await trio.testing.wait_all_tasks_blocked()
-            assert session.state.turn is None
-            held.go.set()
-        assert (await settled(session, receipt["message"]))["text"] == "fine"
-        assert [a["outcome"] for a in answers] == ["done", "done"]
-        assert answers[0]["after"] < answers[0]["before"]
-        assert reasons(world, session) == ["done"], "two who ask at once share it"
-        await rests(world, session)
-        assert session.show()["phase"] == "idle"
-
-
-async def test_there_may_be_nothing_to_compact(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        events = len(world.events(session))
-        answer = await session.compact(ME)
-        assert (answer["outcome"], answer["exit"]) == ("nothing", 0)
-        assert len(world.events(session)) == events
-        assert world.requests == []
-
-
-async def test_while_a_turn_runs_it_is_done_at_the_next_step(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        world.script = [call("gate"), SUMMARY, say("fine")]
-        sent = await followup(session, "go")
-        await world.gate.began.wait()
-        async with trio.open_nursery() as nursery:
-            answers: list[Any] = []
-
-            async def compact() -> None:
-                answers.append(await session.compact(ME))
-
-            nursery.start_soon(compact)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not of(world, session, "compaction/start")
-            world.gate.opened.set()
-        (answer,) = answers
-        assert (answer["outcome"], answer["turn"]) == ("done", 4)
-        result = await settled(session, sent["message"])
-        assert (result["text"], result["steps"]) == ("fine", 2)
-        await rests(world, session)
-
-
-async def test_asked_in_a_turns_last_step_it_is_done_when_the_turn_has_ended(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        held = Held(say("fine"))
-        world.script = [held, SUMMARY, say("next")]
-        await followup(session, "go")
-        next_one = await followup(session, "next")
-        await held.began.wait()
-        async with trio.open_nursery() as nursery:
-            answers: list[Any] = []
-
-            async def compact() -> None:
-                answers.append(await session.compact(ME))
-
-            nursery.start_soon(compact)
-            await trio.testing.wait_all_tasks_blocked()
-            held.go.set()
-        assert (answers[0]["outcome"], answers[0]["turn"]) == ("done", None)
-        assert (await settled(session, next_one["message"]))["text"] == "next"
-        await rests(world, session)
-
-
-async def test_an_abort_of_maintenance_touches_no_turn_and_parks_nothing(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        before = [entry.seq for entry in session.state.surface]
-        held = Held(SUMMARY)
-        world.script = [held, say("fine")]
-        async with trio.open_nursery() as nursery:
-            answers: list[Any] = []
-
-            async def compact() -> None:
-                answers.append(await session.compact(ME))
-
-            nursery.start_soon(compact)
-            await held.began.wait()
-            waits = await followup(session, "go on")
-            stopped = await session.abort(wire.AbortParams(), ME)
-        assert (stopped["turn"], stopped["parked"]) == (None, None)
-        assert stopped["doing"].startswith("compacting")
-        assert (answers[0]["outcome"], answers[0]["exit"]) == ("aborted", 12)
-        assert [entry.seq for entry in session.state.surface][: len(before)] == before
-        assert not of(world, session, "abort/requested")
-        assert (await settled(session, waits["message"]))["text"] == "fine"
-        assert reasons(world, session) == ["aborted"]
-        await rests(world, session)
-
-
-async def test_a_session_is_not_closed_under_its_maintenance_but_with_it(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        held = Held(SUMMARY)
-        world.script = [held]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(session.compact, ME)
-            await held.began.wait()
-            with pytest.raises(Conflict, match="is compacting its conversation"):
-                await session.close(False, ME)
-            with pytest.raises(Conflict, match="is compacting its conversation"):
-                await world.registry.delete(session.id, False, ME)
-            with trio.fail_after(5):
-                await session.close(True, ME)
-        assert reasons(world, session) == ["aborted"]
-        assert session.state.closed
-        with pytest.raises(Conflict, match="is closed"):
-            await session.compact(ME)
-        await rests(world, session)
-
-
-async def test_maintenance_is_ended_by_a_removal(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        held = Held(SUMMARY)
-        world.script = [held]
-        async with trio.open_nursery() as nursery:
-            failed: list[DshError] = []
-
-            async def compact() -> None:
-                try:
-                    await session.compact(ME)
-                except DshError as error:
-                    failed.append(error)
-
-            nursery.start_soon(compact)
-            await held.began.wait()
-            with trio.fail_after(5):
-                await world.registry.delete(session.id, True, ME)
-        assert [error.code for error in failed] in ([], ["NOT_FOUND"])
+# --- what is told of it ----------------------------------------------------------------------------
 
 
 async def test_what_it_costs_counts(world: World) -> None:
@@ -624,48 +379,3 @@ async def test_estimates_are_corrected_by_what_the_provider_reports(world: World
         await settled(session, (await followup(session, "part 3: " + LONG))["message"])
         assert ends(world, session)[0]["before"] >= 0.8 * WINDOW, "twice as many as would be estimated"
         await rests(world, session)
-
-
-# --- crashes ---------------------------------------------------------------------------------------
-
-
-async def test_after_a_crash_in_maintenance_the_surface_is_the_one_before_and_the_bracket_is_closed(
-    world: World,
-) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session, 3)
-        before = [entry.seq for entry in session.state.surface]
-        held = Held(SUMMARY)
-        world.script = [held]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(session.compact, ME)
-            await held.began.wait()
-            nursery.cancel_scope.cancel()
-        after = world.crash()
-    after.route = Narrow(after)
-    async with after.run():
-        again = await after.again(session)
-        assert [entry.seq for entry in again.state.surface] == before
-        (end,) = ends(after, again)
-        assert (end["reason"], end["recovery"]) == ("interrupted", True)
-        assert again.state.compaction is None
-        await rests(after, again)
-
-
-async def test_after_a_crash_in_a_turns_compaction_what_was_claimed_is_back(world: World) -> None:
-    async with world.run():
-        session = await world.session()
-        await talk(world, session)
-        held = Held(SUMMARY)
-        world.script = [held]
-        sent = await followup(session, "part 4: " + LONG)
-        await held.began.wait()
-        after = world.crash()
-    after.route = Narrow(after)
-    after.script = [SUMMARY, say("fine")]
-    async with after.run():
-        again = await after.again(session)
-        assert (await settled(again, sent["message"]))["text"] == "fine"
-        assert reasons(after, again) == ["interrupted", "done"]
-        await rests(after, again)

@@ -12,15 +12,9 @@ from dshd.log.codec import Event, decode
 from dshd.log.memory import MemoryDisk
 from dshd.session.registry import requests
 from tests import amount
-from tests.driver.test_compaction import LONG, SUMMARY, Held, Narrow, Prints, talk
+from tests.driver.narrow import LONG, SUMMARY, Held, Narrow, ends, narrow, reasons, rests, talk
 from tests.session.invariants import check_acknowledged, check_log, check_memory
 from tests.session.rig import ME, STATE, World, call, followup, say, settled, steer
-
-
-def narrow(world: World) -> World:
-    world.route = Narrow(world)
-    world.tools.add(Prints())
-    return world
 
 
 async def film() -> tuple[str, bytes, list[str]]:
@@ -138,3 +132,48 @@ async def test_a_fork_has_the_summary_and_its_requests_are_made_again() -> None:
         assert found.compared > 5
         world.script = [say("fine")]
         assert (await settled(fork, (await followup(fork, "go on"))["message"]))["text"] == "fine"
+
+
+# --- while it runs ---------------------------------------------------------------------------------
+
+
+async def test_after_a_crash_in_maintenance_the_surface_is_the_one_before_and_the_bracket_is_closed() -> None:
+    world = narrow()
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        before = [entry.seq for entry in session.state.surface]
+        held = Held(SUMMARY)
+        world.script = [held]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.compact, ME)
+            await held.began.wait()
+            nursery.cancel_scope.cancel()
+        after = world.crash()
+    after.route = Narrow(after)
+    async with after.run():
+        again = await after.again(session)
+        assert [entry.seq for entry in again.state.surface] == before
+        (end,) = ends(after, again)
+        assert (end["reason"], end["recovery"]) == ("interrupted", True)
+        assert again.state.compaction is None
+        await rests(after, again)
+
+
+async def test_after_a_crash_in_a_turns_compaction_what_was_claimed_is_back() -> None:
+    world = narrow()
+    async with world.run():
+        session = await world.session()
+        await talk(world, session)
+        held = Held(SUMMARY)
+        world.script = [held]
+        sent = await followup(session, "part 4: " + LONG)
+        await held.began.wait()
+        after = world.crash()
+    after.route = Narrow(after)
+    after.script = [SUMMARY, say("fine")]
+    async with after.run():
+        again = await after.again(session)
+        assert (await settled(again, sent["message"]))["text"] == "fine"
+        assert reasons(after, again) == ["interrupted", "done"]
+        await rests(after, again)
