@@ -69,7 +69,7 @@ class Files:
         """The id that a reference means. An exact id needs no look at the others."""
         if ref is not None and wire.is_session_id(ref) and self.store.exists(ref):
             return ref
-        rows = [_row(view) for view in self.views()]
+        rows = [index.row(view) for view in self.views()]
         return str(wire.resolve(ref, rows, cwd, home=self._home).id)
 
     def log(self, id: str) -> LogFile:
@@ -89,17 +89,6 @@ class Files:
         return self.store.log_path(id)
 
 
-def _row(view: Json) -> wire.SessionRow:
-    return wire.SessionRow(
-        id=view["id"],
-        name=view["name"],
-        dir=view["dir"] or "",
-        state=view["state"],
-        implicit=bool(view.get("implicit")),
-        active_at=view["active_at"] or 0,
-    )
-
-
 def files(cli: Cli) -> Files:
     cli.out.detail("no daemon runs; reading the files")
     return Files(cli.client().places, os.environ.get("HOME", ""))
@@ -108,7 +97,7 @@ def files(cli: Cli) -> Files:
 def listing(cli: Cli, params: wire.ListParams) -> Json:
     """What `session.list` answers."""
     found = files(cli).views()
-    here = wire.session_of_directory(map(_row, found), params.cwd) if params.cwd else None
+    here = wire.session_of_directory(map(index.row, found), params.cwd) if params.cwd else None
     shown = [view for view in found if params.all or view["state"] != "closed"]
     return {
         "sessions": shown,

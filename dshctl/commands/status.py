@@ -267,7 +267,8 @@ _HELD = {
 
 def _need_damaged(session: Json, need: Json, now: int) -> tuple[str, str]:
     mend = f"dshctl fsck --repair {sentences.name_of(session)}"
-    return "damaged; what is good can be read", need.get("hint") or mend
+    what = "its log can't be read" if need.get("what") else "damaged; what is good can be read"
+    return what, need.get("hint") or mend
 
 
 def _need_faulted(session: Json, need: Json, now: int) -> tuple[str, str]:

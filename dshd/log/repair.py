@@ -61,13 +61,14 @@ def salvage(raw: bytes, session: str, now: int) -> dict[str, Any]:
     """
     careful = {"name": session, "created": now, "dir": "/", "model": None, "mode": "read-only"}
     origin = {"parent": None, "seed": None, "origin": "repaired", "depth": 0}
-    data = {**careful, **origin, **_readable(raw), "version": FORMAT_VERSION, "id": session}
+    data = {**careful, **origin, **readable(raw), "version": FORMAT_VERSION, "id": session}
     if data["mode"] not in _MODES:
         data["mode"] = "read-only"
     return data
 
 
-def _readable(raw: bytes) -> dict[str, Any]:
+def readable(raw: bytes) -> dict[str, Any]:
+    """What the bytes of a bad header still tell for sure."""
     try:
         data = json.loads(raw.decode("utf-8", "replace"), strict=False)["data"]
         return {key: lossless(value) for key, value in data.items() if _is_clean([key, value])}

@@ -89,7 +89,7 @@ HOLDS: Final = {  # {module: the names in it}
         ID_ALPHABET SESSION_ID MESSAGE_ID NAME_MAX SPOOLED PREFIX_MIN session_id is_session_id
         spool_uuid is_message session_of check_name name_for_directory numbered
     """,
-    "which": "SessionRow resolve session_of_directory tilde",
+    "which": "SessionRow refuse_if_unread resolve session_of_directory tilde",
     "spelling": "near did_you_mean",
     "quantities": "DIGITS parse_duration parse_money parse_count",
     "times": "parse_time",

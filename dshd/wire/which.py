@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from dshd.errors import Invalid, NotFound
+from dshd.errors import Damaged, Invalid, NotFound
 from dshd.wire.ids import PREFIX_MIN
 from dshd.wire.params import Params
 from dshd.wire.spelling import near
@@ -14,7 +15,8 @@ from dshd.wire.spelling import near
 class SessionRow(Params):
     """What resolving needs of a session. ``implicit``: made for its directory, not by ``--name`` or run.
 
-    A session whose header can't be read has no name; its id is its directory's name.
+    A session whose header can't be read has no name; its id is its directory's name. ``unread``: why its log
+    can't be read, if nothing else tells what it was made for either.
     """
 
     id: str
@@ -23,6 +25,7 @@ class SessionRow(Params):
     state: str = "idle"
     implicit: bool = False
     active_at: int = 0
+    unread: str = ""
 
 
 def resolve(
@@ -46,6 +49,8 @@ def resolve(
     if not found and not exact and len(ref) >= PREFIX_MIN:
         found = _by_prefix(ref, rows)
     if not found:
+        if not exact:
+            refuse_if_unread(rows, f'may be "{ref}"', "dshctl ls")
         raise _unknown(ref, rows, home)
     if len(found) > 1:
         raise NotFound(f'"{ref}" could be {_listed(found, home)}.', data={"candidates": _labels(found)})
@@ -80,11 +85,18 @@ def _upwards(directory: str) -> Iterator[str]:
         place = above
 
 
+_OTHERS: Final = (
+    "dshctl followup -s NAME 'TEXT'     (another session)\ndshctl new                         (a new one)"
+)
+
+
 def _of_directory(rows: Sequence[SessionRow], cwd: str | None, home: str) -> SessionRow:
     if cwd is None:
         gone = "the current directory is gone or its name is no UTF-8"
         raise NotFound(f"{gone}, so it has no session", hint="dshctl ls")
     row = session_of_directory(rows, cwd)
+    if row is None or row.dir != os.path.normpath(cwd):
+        refuse_if_unread(rows, f"may be the one of {tilde(cwd, home)}", _OTHERS)
     if row is not None:
         return row
     there = len([row for row in rows if row.state != "closed"])
@@ -95,6 +107,15 @@ def _of_directory(rows: Sequence[SessionRow], cwd: str | None, home: str) -> Ses
         hint="dshctl followup 'TEXT'     (makes one)",
         data={"directory": cwd},
     )
+
+
+def refuse_if_unread(rows: Iterable[SessionRow], may: str, hint: str) -> None:
+    """Raises `Damaged` if there is a session of which nothing is known, so that it ``may`` be what is asked
+    for: another one in its place is made by who says so, and by nobody else."""
+    row = next((row for row in rows if row.unread), None)
+    if row is not None:
+        raise Damaged(f"session {row.id} {may}, and can't be read:\n{row.unread}", hint=hint,
+                      outcome="not-written", data={"id": row.id})  # fmt: skip
 
 
 def _unknown(ref: str, rows: Sequence[SessionRow], home: str) -> NotFound:

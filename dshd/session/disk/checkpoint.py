@@ -164,6 +164,18 @@ def restore(disk: Disk, log: Path) -> tuple[State, Kept]:
     return state, kept
 
 
+def peek(disk: Disk, log: Path) -> State:
+    """The state in the checkpoint, whether the log is what it speaks of or not, without what lies elsewhere.
+    Raises `Unfit`."""
+    try:
+        state = freeze.thaw(_parse(_read(disk, log.with_name(NAME)))["state"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Unfit(str(error)) from error
+    if not isinstance(state, State):
+        raise Unfit("it holds no state")
+    return state
+
+
 def _read(disk: Disk, path: Path) -> bytes:
     try:
         return disk.read_bytes(path)

@@ -1,7 +1,7 @@
 """All sessions of a state directory. `registry` is what others hold; each verb is in a module of its own.
 
-- Which there are: `listing`, with `index` (views of those that aren't loaded) and `unloaded` (how one is
-  made); `naming` (who is called what).
+- Which there are: `listing`, with `index` (views of those that aren't loaded), `unloaded` (how one is
+  made) and `last_known` (where its log tells nothing); `naming` (who is called what).
 - In memory: `loader`; `environment` (what their tools run with).
 - Coming: `creating` (a new one, or what the same key stands for), with `making`; `porter` (forks, imports,
   exports).

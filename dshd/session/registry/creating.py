@@ -7,6 +7,8 @@
 | of a run whose session was removed        | what came of that (`run_keys`); nothing is run               |
 | the same, it had failed, and ``retry``    | a new session                                                |
 | used for something else                   | a conflict                                                   |
+| perhaps that of a session of which        | refused: it may have run                                     |
+| nothing can be read                       |                                                              |
 """
 
 from __future__ import annotations
@@ -68,9 +70,12 @@ class Creator:
             raise Denied("a tool can't make sessions.")
         choice = await self._services.models.choose(p.model, client_is_terminal=p.terminal)
         async with self._naming.alone:
+            unread = p.key is not None and await self._listing.look_again()
             rows = await self._listing.rows()
             if p.key is not None and (again := await self._again(p.key, p, peer)) is not None:
                 return again
+            if unread and peer.kind != "schedule":  # whose instants are noted in a log of their own
+                wire.refuse_if_unread(rows, f'may be what key "{p.key}" stands for', "dshctl ls")
             id = fresh_id(rows)
             receipt = await self._maker.make(id, p, rows, choice, peer)
             session = await self._loader.get(id)

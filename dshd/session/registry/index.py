@@ -37,7 +37,14 @@ def row(view: Json) -> wire.SessionRow:
         state=view["state"],
         implicit=bool(view.get("implicit")),
         active_at=view["active_at"] or 0,
+        unread=unread(view),
     )
+
+
+def unread(view: Json) -> str:
+    """Why nothing is known of a session but that it is there; empty, if something is."""
+    whys = [need.get("what") for need in view["needs"] if need["kind"] == "damaged"]
+    return str(whys[0] or "") if whys and view["dir"] is None else ""
 
 
 class Index:
@@ -78,14 +85,17 @@ def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
     disk.write_atomic(state / NAME, seal(body))
 
 
-def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> list[Json]:
-    """The views that fit their logs; none, if the file is not whole."""
+def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
+    """The views that fit their logs, and by id those that don't, as it was once; none, if the file is not
+    whole."""
     try:
         lines = unseal(disk.read_bytes(state / NAME)).split(b"\n")[:-1]
     except (OSError, ValueError):
-        return []
-    found: list[Json] = list(map(orjson.loads, lines))
-    return [v for v in found if v.get("id") in ids and _fits(disk, sessions / v["id"] / LOG, v)]
+        return [], {}
+    found: list[Json] = [v for v in map(orjson.loads, lines) if v.get("id") in ids and v.keys() >= FIELDS]
+    fit = [v for v in found if _fits(disk, sessions / v["id"] / LOG, v)]
+    fitting = {v["id"] for v in fit}
+    return fit, {v["id"]: v for v in found if v["id"] not in fitting}
 
 
 def write_beside(disk: Disk, log: Path, view: Json) -> None:
@@ -95,15 +105,21 @@ def write_beside(disk: Disk, log: Path, view: Json) -> None:
 
 def read_beside(disk: Disk, log: Path) -> Json | None:
     """The view beside ``log`` as that directory's, if it fits."""
+    view = saved_beside(disk, log)
+    return views.in_directory(view, log.parent.name) if view and _fits(disk, log, view) else None
+
+
+def saved_beside(disk: Disk, log: Path) -> Json | None:
+    """The view beside ``log``, whether it fits or not."""
     try:
         view: Json = orjson.loads(unseal(disk.read_bytes(log.with_name(VIEW))))
     except (OSError, ValueError):
         return None
-    return views.in_directory(view, log.parent.name) if _fits(disk, log, view) else None
+    return view if view.keys() >= FIELDS else None
 
 
 def _fits(disk: Disk, log: Path, view: Json) -> bool:
     try:
-        return view.keys() >= FIELDS and view["bytes"] == disk.stat(log).size
+        return bool(view["bytes"] == disk.stat(log).size)
     except OSError:
         return False

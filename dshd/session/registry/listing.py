@@ -52,6 +52,7 @@ class Listing:
         self._listed: set[str] = set()  # on disk at the start, and not deleted since
         self._saving = trio.Lock()
         self._read = trio.Event()
+        self._noted: dict[str, Json] = {}  # views of the index that don't fit, for `unloaded`
         self._named: dict[str, str] = {}  # {name: id}: looked at before it is believed
 
     # --- asking
@@ -59,8 +60,17 @@ class Listing:
     async def rows(self) -> list[wire.SessionRow]:
         """What `wire.resolve` chooses from."""
         await self._read.wait()
-        loaded = {id: session.row() for id, session in self._loaded.items() if id != OWN}
+        loaded = {id: session.row() for id, session in self._loaded.items() if self._tells(id, session)}
         return list({**dict(self._views.rows()), **loaded}.values())
+
+    async def look_again(self) -> bool:
+        """At those of which nothing is known, for a disk may have been mended; whether there are any."""
+        unread = [row.id for row in await self.rows() if row.unread]
+        for id, view in await self._hops.read(partial(self._views_of, unread)) if unread else ():
+            if id in self._views:
+                self._views.pop(id)
+                self._note(id, view)
+        return bool(unread)
 
     async def views(self, all: bool) -> list[Json]:
         """``session`` objects, newest activity first."""
@@ -70,13 +80,19 @@ class Listing:
 
     def known(self) -> list[Json]:
         """``session`` objects of all that have been read by now."""
-        loaded = {id: session.show() for id, session in self._loaded.items() if id != OWN}
+        loaded = {id: session.show() for id, session in self._loaded.items() if self._tells(id, session)}
         return list({**dict(self._views.views()), **loaded}.values())
 
     def view(self, id: str) -> Json | None:
         """The ``session`` object of one that has been read by now."""
-        session = self._loaded.get(id) if id != OWN else None
-        return session.show() if session is not None else self._views.view(id)
+        session = self._loaded.get(id)
+        tells = session is not None and self._tells(id, session)
+        return session.show() if session is not None and tells else self._views.view(id)
+
+    def _tells(self, id: str, session: Session) -> bool:
+        """Whether a loaded one knows more of itself than was read before: one whose log has lost its header
+        does not."""
+        return id != OWN and (session.state.header is not None or id not in self._views)
 
     def loaded_as(self, ref: str) -> str | None:
         """Without looking at all sessions: an open one of this name is the only one, and no name looks
@@ -101,7 +117,8 @@ class Listing:
         """Those that were on disk at the start: first what the index knows, then each of the others."""
         store, self._listed = self._store, ids
         read = partial(index.read, store.disk, store.state, store.sessions, set(ids))
-        for view in await self._hops.read(read):
+        fitting, self._noted = await self._hops.read(read)
+        for view in fitting:
             self._note(view["id"], view)
         missing = [id for id in sorted(ids) if id not in self._loaded and id not in self._views]
         for some in batched(missing, AT_ONCE):
@@ -127,7 +144,7 @@ class Listing:
     def _view_of(self, id: str) -> Json:
         disk, path = self._store.disk, self._store.log_path(id)
         try:
-            return index.read_beside(disk, path) or view_from_log(disk, path)
+            return index.read_beside(disk, path) or view_from_log(disk, path, self._noted.get(id))
         except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
             log.exception("session %s can't be read", id)
             return unreadable(id)
@@ -141,7 +158,7 @@ class Listing:
 
     def left(self, session: Session) -> None:
         """It leaves memory."""
-        if session.id != OWN:
+        if self._tells(session.id, session):
             self._views.put({**session.show(), "id": session.id})
 
     async def gone(self, id: str) -> None:

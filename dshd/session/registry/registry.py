@@ -265,12 +265,20 @@ class Registry:
             return known
         home = str(self.services.home or "")
         try:
-            return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
-        except NotFound as error:
+            return await self._resolved(ref, cwd, exact, home)
+        except (NotFound, Damaged) as error:
             unknown = error
         if ref is None or not await self._came_since(ref):
             raise unknown
         return ref
+
+    async def _resolved(self, ref: str | None, cwd: str | None, exact: bool, home: str) -> str:
+        """Of those that couldn't be read it is asked once more before anything is made of that."""
+        try:
+            return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
+        except Damaged:
+            await self._listing.look_again()
+        return str(wire.resolve(ref, await self.rows(), cwd, exact=exact, home=home).id)
 
     async def _came_since(self, name: str) -> bool:
         """Whether somebody has put a directory of this name beside the others since the start: a copy."""
