@@ -19,6 +19,7 @@ from dshd.driver.asking import overflow
 from dshd.driver.plugged import gates, waterfall
 from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
+from dshd.driver.waiting import approvals
 from dshd.errors import NoSpace
 from dshd.model.errors import ModelError
 from dshd.plugins import TurnStopping
@@ -85,6 +86,7 @@ async def _resume(run: Run) -> Groups:
         with contextlib.suppress(ModelError):
             run.prepare_call()
         await prestep.look_around(run)
+        await approvals.catch_up(run, step.context(run))
         return step.left(run)
     return await _asked(run, None)
 

@@ -21,7 +21,7 @@ from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
 from dshd.tools.tool import Rule
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import ME, World, call, followup, inject, say, settled, steer, until
+from tests.session.rig import ME, World, call, followup, inject, memory, say, settled, steer, until
 
 ASK = [Rule("ask", tool="quick"), Rule("ask", tool="gate")]
 HER = Peer(uid=1000, pid=99, tty="pts/9", client="dshctl")
@@ -434,6 +434,48 @@ async def test_a_question_outlives_the_daemon_and_the_next_heeds_its_answer(how:
         assert after.types(session).count("turn/start") == 1
         check_log(after.events(session), quiet=True)
         check_memory(session, after.events(session))
+
+
+async def test_a_question_that_a_crash_took_from_its_batch_is_put_by_the_next_daemon() -> None:
+    async with asking(call("quick:1", "look:2", "quick:3")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1", "a2")
+        second = index(world, session, "approval/asked", id="a2")
+    after = world.crash()
+    path, disk = after.store.log_path(session.id), memory(after)
+    disk.poke(path, b"".join(disk.peek(path).splitlines(keepends=True)[:second]))
+    async with after.run():
+        session = await after.again(session)
+        await asks(session, "a1", "a3")
+        asked = [e.data["call"] for e in after.events(session) if e.type == "approval/asked"]
+        assert asked == ["t1_1_1", "t1_1_3"]
+        await answer(after, "a1")
+        await asks(session, "a3")
+        assert after.quick.runs == ["1"]
+        await answer(after, "a3")
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"
+        assert after.quick.runs == ["1", "3"]
+        check_log(after.events(session), quiet=True)
+        check_memory(session, after.events(session))
+
+
+async def test_what_the_rules_ask_about_since_a_restart_is_asked_about_in_a_step_that_waited() -> None:
+    async with asking(call("quick:1", "look:2"), say("done")).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+    after = world.crash()
+    after.rules = [*ASK, Rule("ask", tool="look")]
+    after.script = [say("done")]
+    async with after.run():
+        session = await after.again(session)
+        await asks(session, "a1", "a2")
+        await answer(after, "a2")
+        await answer(after, "a1", "deny")
+        assert (await settled(session, receipt["message"]))["outcome"] == "completed"
+        assert (after.quick.runs, after.look.runs) == ([], ["2"])
+        check_log(after.events(session), quiet=True)
 
 
 @pytest.mark.parametrize("given", ["allow", "deny"])

@@ -10,9 +10,11 @@ import trio
 from dshd import wire
 from dshd.log.codec import Event, decode
 from dshd.log.memory import MemoryDisk
+from dshd.model.errors import ModelError
 from dshd.session.registry import requests
 from tests import amount
-from tests.driver.narrow import LONG, SUMMARY, Held, Narrow, ends, narrow, reasons, rests, talk
+from tests.driver.narrow import FULL, LONG, SUMMARY, Held, Narrow, ends, narrow, reasons, rests, talk
+from tests.driver.test_waits import ended, waiting
 from tests.session.invariants import check_acknowledged, check_log, check_memory
 from tests.session.rig import ME, STATE, World, call, followup, say, settled, steer
 
@@ -177,3 +179,26 @@ async def test_after_a_crash_in_a_turns_compaction_what_was_claimed_is_back() ->
         assert (await settled(again, sent["message"]))["text"] == "fine"
         assert reasons(after, again) == ["interrupted", "done"]
         await rests(after, again)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_a_step_that_was_made_smaller_once_is_not_again_though_it_waited_and_the_daemon_died(
+    crashes: bool, autojump_clock: Any
+) -> None:
+    world = narrow()
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        busy = ModelError("SERVER", "no", retry_after=900)
+        world.script = [FULL, FULL, SUMMARY, busy, FULL, SUMMARY, say("fine")]
+        sent = (await followup(session, LONG))["message"]
+        await waiting(session)
+        after = world.crash()
+        after.route, after.script = Narrow(after), [*world.script]
+        if not crashes:
+            result = await ended(session, sent)
+    if crashes:
+        async with after.run():
+            result = await ended(await after.again(session), sent)
+    assert (result["outcome"], result["error"]["code"]) == ("error", FULL.code)
+    assert reasons(after if crashes else world, session) == ["done"]

@@ -17,14 +17,16 @@ FULL = "CONTEXT_WINDOW_EXCEEDED"
 
 
 async def ask(run: Run, prepared: Prepared | None) -> Assembled | None:
-    """As `hurry.ask`, which is asked. Once in a step: what is too large after that is the step's error.
+    """As `hurry.ask`, which is asked. Once in a step, however many daemons it outlives: what is too large
+    after that is the step's error.
 
     Raises `ModelError`. Cancellation: at any point; a compaction's bracket is open then.
     """
     try:
         return await hurry.ask(run, prepared)
     except ModelError as error:
-        if error.code != FULL:
+        turn = run.state.turn
+        if error.code != FULL or (turn is not None and turn.overflowed):
             raise
         full = error
     outcome = await compacting.compact(run, "overflow")

@@ -5,6 +5,9 @@ together, in any order. The calls run in the model's order as ever, and one that
 what stands before it has run and has its result in the log, what stands behind has not begun. So while a step
 waits for an answer nothing of it is unfinished, and its turn outlives the daemon.
 
+A crash can keep an answer and take questions that were in the same batch, and rules can change while there is
+no daemon. So whoever goes on with such a step asks about what has not been asked about (`catch_up`).
+
 `tool/call` follows the answer that allows it, never the question. A call that is denied has none: it gets its
 result, with the reason, and the turn goes on.
 """
@@ -23,6 +26,7 @@ from dshd.errors import DshError, NoSpace
 from dshd.model.errors import ModelError
 from dshd.session.deciding import approving
 from dshd.session.deciding.approving import Asked
+from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold.approvals import Approval
 from dshd.session.shown.activities import waits_for
 from dshd.tools.grants import Grant
@@ -55,6 +59,26 @@ async def questions(
         _asked(id, call, question, why, expires)
         for id, (call, question) in zip(ids, found, strict=True)
     )
+
+
+async def catch_up(run: Run, context: ToolContext) -> None:
+    """Put the questions about the open step's calls that are not in the log and would be put today.
+
+    Durability: they are on disk. Raises as `questions` does, and `DshError`.
+    """
+    turn = run.state.turn
+    if turn is None or turn.abort is not None:
+        return
+    calls = [Call(c.id, c.name, c.arguments) for c in turn.calls.values() if not c.started]
+    calls = [call for call in calls if of(run, call) is None]
+    asked = await questions(run, calls, [{"type": "text", "text": turn.answer}], context)
+    if asked:
+        await run.owner.record(lambda s: _ask_late(s, run, asked))
+
+
+def _ask_late(s: Scratch, run: Run, asked: Iterable[Asked]) -> None:
+    if s.state.turn is not None and s.state.turn.abort is None:
+        approving.ask(s, run.turn, run.step, asked, run.work.worked)
 
 
 async def _numbers(run: Run, count: int) -> list[str]:

@@ -82,7 +82,8 @@ class OpenTurn:
     ``then_park``: the message at whose turn's end the session parks (``interrupt --keep``).
     ``wait``: what the open step waits for; ``waits``, ``waited``: how often, and how many ms, it has waited
     for its provider; ``attempt``: of its last `request/sent`. ``capped``: an answer was cut for its length.
-    ``answered``: the open step has its `assistant/message`. ``chunks_from``: seq of the first
+    ``answered``: the open step has its `assistant/message`; ``overflowed``: it was too large for the window,
+    and compacting it has come to an end. ``chunks_from``: seq of the first
     chunk of the attempt that streams, None when nothing streams. ``usage``: of all its calls;
     ``worked``: ms of work, up to its last step's end; ``errors``: tool results in a row that are
     errors. ``before``: what the attempts used that it goes on from, as far as budgets count, and
@@ -104,6 +105,7 @@ class OpenTurn:
     waited: int = 0
     capped: bool = False
     answered: bool = False
+    overflowed: bool = False
     chunks_from: int | None = None
     calls: Mapping[str, CallState] = attrs.field(factory=dict)
     abort: Abort | None = None

@@ -9,6 +9,7 @@ from dshd.session.fold import counting
 from dshd.session.fold.applied.shared import Appliers
 from dshd.session.fold.compactions import Compaction, correction, model_of
 from dshd.session.fold.state import State
+from dshd.session.fold.values import evolve
 
 
 def _start(state: State, event: Event) -> None:
@@ -26,6 +27,9 @@ def _summary(state: State, event: Event) -> None:
 def _end(state: State, event: Event) -> None:
     if state.compaction is None:
         raise KeyError("no compaction is open")
+    turn, overflow = state.turn, state.compaction.cause == "overflow"
+    if turn is not None and overflow and event.data.get("reason") != "interrupted":
+        state.turn = evolve(turn, overflowed=True)
     state.compaction = None
     _spend(state, event)
     if event.data.get("after") is not None:

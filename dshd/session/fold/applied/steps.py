@@ -23,7 +23,7 @@ def _step_start(state: State, event: Event) -> None:
     state.begun = True
     state.turn = evolve(
         open_turn(state), step=event.data["step"], step_open=True, answered=False, chunks_from=None,
-        calls={}, results_wait=False, attempt=0, wait=None, waits=0, waited=0,
+        calls={}, results_wait=False, attempt=0, wait=None, waits=0, waited=0, overflowed=False,
     )  # fmt: skip
 
 
