@@ -24,6 +24,7 @@ from dshd.hooks.attention import Attention, Notify
 from dshd.hooks.commands import Hooks
 from dshd.log.store import Store
 from dshd.model.adapter import PreparedCall
+from dshd.model.credentials import loose_files
 from dshd.model.errors import ModelError
 from dshd.model.models import Models
 from dshd.model.routes import Choice
@@ -139,7 +140,8 @@ class Daemon:
         self.rules.items = tuple(Rule(**attrs.asdict(rule)) for rule in config.rules)
         self.tools.turn("fetch", None if config.tools.fetch else FETCH_OFF)
         self.config = config
-        self.warnings = [*config.warnings(), *programs.missing(config, environ.get("PATH", ""))]
+        lacking = programs.missing(config, environ.get("PATH", ""))
+        self.warnings = [*config.warnings(), *lacking, *loose_files(config.routes)]
         for warning in self.warnings:
             log.warning("config: %s", warning)
 
@@ -147,7 +149,7 @@ class Daemon:
         """Read the config again. Raises `NotConfigured`; then everything is as it was."""
         self._setup.manager.reloading()
         try:
-            found = await trio.to_thread.run_sync(configuration.load, self.places)
+            found = await trio.to_thread.run_sync(configuration.load, self.places, abandon_on_cancel=True)
             self._apply(found)
         finally:
             self._setup.manager.ready()
@@ -226,7 +228,6 @@ class Daemon:
         self, spawner: Spawner, store: Store, start: Callable[..., None] | None = None
     ) -> Services:
         """``start`` runs a task of a session's."""
-        secret = tuple(map(Path, self.places.secret()))
         home = self._setup.environ.get("HOME")
         hooks = self._hooks(spawner, store)
         return Services(
@@ -236,7 +237,7 @@ class Daemon:
             plugins=self.plugins,
             now=lambda: time.time_ns() // 1_000_000,
             config=lambda: self.config,
-            hidden=secret,
+            hidden=self._secret,
             protected=(Path(self.places.state), Path(self.places.config_dir)),
             readable=(store.sessions,),
             reserve=lambda: _give_reserve(store),
@@ -248,6 +249,10 @@ class Daemon:
             servers=NoServers() if start is None else self._servers(spawner, start),
             attention=Attention(Notify(lambda: self.config, hooks)),
         )
+
+    def _secret(self) -> tuple[Path, ...]:
+        """What no tool may see, as of now."""
+        return (*map(Path, self.places.secret()), *self.models.key_files())
 
     def _servers(self, spawner: Spawner, start: Callable[..., None]) -> Servers:
         bash = self.tools.get("bash")

@@ -8,6 +8,7 @@ from pathlib import Path
 from dshd import config
 from dshd.config import Config
 from dshd.hooks import programs
+from dshd.model.credentials import loose_files
 from dshd.model.models import Models
 from dshd.paths import Places
 from dshd.plugins.loader import load_plugins
@@ -16,7 +17,7 @@ from dshd.plugins.loader import load_plugins
 def warnings(found: Config, places: Places, environ: Mapping[str, str]) -> list[str]:
     """What is right and still not what its writer will see, a sentence each. Raises like `vet`."""
     path = config.environment(found, places, environ).get("PATH", "")
-    return [*found.warnings(), *programs.missing(found, path)]
+    return [*found.warnings(), *programs.missing(found, path), *loose_files(found.routes)]
 
 
 def vet(places: Places, environ: Mapping[str, str]) -> tuple[Config, Models]:

@@ -76,7 +76,10 @@ def _wait_gone(client: Client, pid: int | None) -> None:
     end = time.monotonic() + STOP_S
     while (now := holder(client.places.state)) is not None and now.pid in (None, pid):
         if time.monotonic() > end:
-            raise errors.DshError(f"dshd {pid or ''} is asked to stop and still runs after {STOP_S:g} s")
+            raise errors.DshError(
+                f"dshd {pid or ''} is asked to stop and still runs after {STOP_S:g} s.",
+                hint=f"kill -KILL {now.pid}        (what was acknowledged is kept)" if now.pid else "",
+            )
         time.sleep(client.deadline.left(0.02) or 0)
 
 

@@ -10,6 +10,9 @@ from dshd.config.reading import Source, parse
 from dshd.config.whole import Config
 from dshd.errors import NotConfigured
 from dshd.paths import Places, daemon_environment, parse_env_file
+from dshd.small import read_file
+
+MOST = 1024 * 1024  # bytes of a file
 
 
 def load(places: Places) -> Config:
@@ -23,17 +26,18 @@ def load(places: Places) -> Config:
 
 def _read(path: str, name: str) -> Source | None:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(path, MOST + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise NotConfigured(f"can't read {path}: {os.strerror(error.errno or 0)}.") from error
+        raise NotConfigured(f"can't read {path}: {error.strerror}.", hint=f"ls -l {path}") from error
+    if len(data) > MOST:
+        raise NotConfigured(f"can't read {path}: it is larger than {MOST >> 20} MiB.", hint=f"ls -l {path}")
     try:
         return Source(name, data.decode())
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise NotConfigured(f"{name}:{line}: not UTF-8") from None
+        raise NotConfigured(f"{name}:{line}: not UTF-8", hint="dshctl config check") from None
 
 
 def environment(config: Config, places: Places, environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ warning. Nothing is asked of servers, and no command for a key is run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -68,6 +69,10 @@ def _key(models: Models, route: Route, worst: Level) -> Check:
         return Check(route.name, "ok", f"{what}, without a key")
     if _in_the_open(route.base_url):
         return Check(route.name, "warn", f"{what}: the key goes over the network unencrypted", "https://")
+    loose = models.credentials(route).open_to_others()
+    if loose is not None:
+        what = f"{what}, key from {loose}, which others can read"
+        return Check(route.name, "warn", what, f"chmod 600 {shlex.quote(loose)}")
     return Check(route.name, "ok", f"{what}, key from {where}")
 
 

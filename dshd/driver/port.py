@@ -152,6 +152,7 @@ class RealOutside:
 @attrs.frozen(kw_only=True)
 class Services:
     """The daemon's, shared by all drivers. ``now`` gives Unix ms; ``days``: what all sessions spent;
+    ``hidden``: what no tool may see;
     ``attention``: to be called with what needs a person; ``hooks``: the configured ones, for each event;
     ``servers``: those of tools (`tools.mcp.servers`);
     ``allowed``: what a person has allowed in every session; ``ties``: what subagents share with their
@@ -163,7 +164,7 @@ class Services:
     plugins: Sequence[Any]
     now: Callable[[], int]
     config: Callable[[], Any]
-    hidden: tuple[Path, ...]
+    hidden: Callable[[], tuple[Path, ...]]
     protected: tuple[Path, ...]
     readable: tuple[Path, ...]
     reserve: Callable[[], bool]

@@ -10,21 +10,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from dshd.model.errors import ModelError
+from dshd.small import read_small
 
 if TYPE_CHECKING:
     import trio
 
 LEGAL_KEY = re.compile(r"[\x21-\x7e]+")
 COMMAND_TIMEOUT = 30.0
+MOST = 64 * 1024  # bytes of a file with a key
 
 
 @attrs.frozen
@@ -84,8 +87,21 @@ class Credentials:
                 return text.strip()
         return ""
 
+    @property
+    def path(self) -> Path | None:
+        """The file that the route names, absolute."""
+        return Path(self.file).expanduser().absolute() if self.file else None
+
+    def open_to_others(self) -> str | None:
+        """The file that the route names, if others may read it. Blocking."""
+        try:
+            loose = self.path is not None and self.path.stat().st_mode & 0o077
+        except OSError:
+            return None
+        return self.file if loose else None
+
     def _from_file(self) -> str:
-        return _slurp(Path(self.file).expanduser()) if self.file else ""
+        return _slurp(self.path) if self.path else ""
 
     def _from_env(self) -> str:
         return self.env.get(self.env_name, "") if self.env_name else ""
@@ -97,6 +113,17 @@ class Credentials:
         return ModelError(
             "MISSING_CREDENTIAL", f'the key of route "{self.route}" {why}', hint=f"dshctl key {self.route}"
         )
+
+
+def loose_files(routes: Mapping[str, Any]) -> list[str]:
+    """A sentence for each ``api_key_file`` of the config's ``routes`` that others may read. Blocking."""
+    keys = {name: Credentials(name, file=route.api_key_file) for name, route in routes.items()}
+    found = {name: key.open_to_others() for name, key in keys.items()}
+    return [
+        f"routes.{name}.api_key_file is {file}, which others can read: chmod 600 {shlex.quote(file)}"
+        for name, file in found.items()
+        if file is not None
+    ]
 
 
 def key_path(config_dir: Path, route: str) -> Path:
@@ -154,8 +181,8 @@ def _sync_directory(path: Path) -> None:
 
 def _slurp(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        return (read_small(path, MOST) or b"").decode()
+    except UnicodeDecodeError:
         return ""
 
 

@@ -178,6 +178,10 @@ class Models:
         """Whether a call on ``route`` could have a key."""
         return self.credentials(route).present()
 
+    def key_files(self) -> list[Path]:
+        """The files that routes name as where their keys are."""
+        return [path for route in self.routes.values() if (path := self.credentials(route).path)]
+
     def credentials(self, route: Route) -> Credentials:
         """Where the key of ``route`` comes from."""
         return Credentials(

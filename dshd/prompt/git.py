@@ -19,7 +19,7 @@ from pathlib import Path
 import attrs
 
 from dshd.prompt.context import GitInfo
-from dshd.prompt.small import read_line, read_small
+from dshd.small import read_line, read_small
 
 MOST_INDEX = 4 << 20  # bytes
 MOST_ENTRIES = 5000

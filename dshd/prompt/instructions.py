@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from dshd.prompt.git import git_root
-from dshd.prompt.small import read_small
+from dshd.small import read_small
 
 NAME = "AGENTS.md"
 PERSONA = "PERSONA.md"

@@ -24,6 +24,7 @@ from dshd.tools.places import git_protected
 from dshd.tools.policy import Subject, Verdict, decide, is_hidden
 from dshd.tools.tool import ToolContext, ToolFailure, clean
 
+LONGEST, LONGEST_NAME = 4095, 255  # bytes of a path, and of a part of it, that Linux takes
 MOST_NAMES = 5000  # of a directory, looked at for a near word
 
 KINDS = {
@@ -57,9 +58,17 @@ def resolve(raw: str, ctx: ToolContext) -> Target:
     if raw.startswith("~/") and ctx.home is not None:
         raw = f"{ctx.home}{raw[1:]}"
     named = os.path.join(ctx.dir, raw)
+    if _too_long(named):
+        raise ToolFailure(TROUBLE[errno.ENAMETOOLONG], code="ENAMETOOLONG")
     return Target(
         Path(os.path.normpath(named)), Path(os.path.realpath(named)), Path(os.path.realpath(ctx.dir))
     )
+
+
+def _too_long(path: str) -> bool:
+    """Whether no file can have it: said before directories have been made for it."""
+    data = path.encode("utf-8", "surrogatepass")
+    return len(data) > LONGEST or any(len(name) > LONGEST_NAME for name in data.split(b"/"))
 
 
 def subject(tool: str, target: Target, ctx: ToolContext) -> Subject:

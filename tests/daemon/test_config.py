@@ -313,6 +313,21 @@ def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
         load(places(tmp_path))
 
 
+def test_a_pipe_or_a_file_without_end_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    os.mkfifo(config)
+    with pytest.raises(NotConfigured, match="it is no regular file"):
+        load(places(tmp_path))
+    for content in ("/dev/zero", "/dev/null"):
+        config.unlink()
+        config.symlink_to(content)
+        if content == "/dev/null":
+            assert load(places(tmp_path)) == Config()
+        else:
+            with pytest.raises(NotConfigured, match="it is larger than 1 MiB"):
+                load(places(tmp_path))
+
+
 def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"# fine\n# f\xfcr\n")
     with pytest.raises(NotConfigured, match=r"config\.toml:2: not UTF-8"):

@@ -155,7 +155,11 @@ def test_a_key_is_said_to_be_there_and_never_shown(tmp_path: Path) -> None:
     assert KEY not in str([check.to_json() for check in examine(there)])
     (tmp_path / "k").write_text(KEY)
     by_file = ROUTE.replace("api_key_env", "api_key_file").replace("FAST_KEY", str(tmp_path / "k"))
+    (tmp_path / "k").chmod(0o600)
     assert f"key from {tmp_path / 'k'}" in line("fast", by_file).what
+    (tmp_path / "k").chmod(0o640)
+    loose = line("fast", by_file)
+    assert (loose.level, loose.fix) == ("warn", f"chmod 600 {tmp_path / 'k'}")
 
 
 def test_a_missing_key_fails_where_it_is_needed_and_warns_elsewhere() -> None:

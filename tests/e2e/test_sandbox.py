@@ -51,3 +51,20 @@ def test_repositories_can_be_made_and_cloned(home: Home, model: Model) -> None:
     assert "[exit 0" in made
     assert "\n1\n[exit 0" in cloned
     assert "protected" not in made + cloned
+
+
+def test_a_file_that_a_route_names_as_its_key_is_seen_by_no_tool(home: Home, model: Model) -> None:
+    key = home.work / "key"
+    key.write_text("sk-of-mine")
+    key.chmod(0o644)
+    with (home.path / "config.toml").open("a") as config:
+        config.write(f'api_key_file = "{key}"\n')
+    look = {"name": "read", "arguments": {"path": "key"}}
+    search = {"name": "grep", "arguments": {"pattern": "sk-of"}}
+    items = [bash("cat key; cp key other; cat other"), {"tools": [look]}, {"tools": [search]}]
+    sent = home.json("followup", "-s", "w", "--create", "--wait", script(*items, {"text": "done"}))
+    assert sent[-1]["exit"] == 0
+    told = str(home.log(type="tool/result"))
+    assert "hidden from tools" in told
+    assert "sk-of-mine" not in told
+    assert f"which others can read: chmod 600 {key}" in home.ok("config", "check")

@@ -51,6 +51,13 @@ def test_a_route_is_one_file_name(tmp_path: Path, route: str) -> None:
         store_key(tmp_path, route, SECRET)
 
 
+async def test_a_key_file_that_is_a_pipe_is_none_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    pipe = Credentials("r", file=str(tmp_path / "pipe"), required=True)
+    with trio.fail_after(5), pytest.raises(ModelError, match="needs"):
+        await pipe.key()
+
+
 async def test_the_order_is_file_then_variable_then_store(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("from-file\n")
     stored = store_key(tmp_path, "r", "from-store")

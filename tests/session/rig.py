@@ -222,7 +222,7 @@ class World:
             plugins=self.plugins,
             now=self.now,
             config=lambda: self.config,
-            hidden=(),
+            hidden=tuple,
             protected=(),
             readable=(STATE / "sessions",),
             reserve=self.give_reserve,

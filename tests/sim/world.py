@@ -275,7 +275,7 @@ class Life:
             plugins=(Plugin(self),) if plan.verdicts else (),
             now=self.now,
             config=lambda: config,
-            hidden=(),
+            hidden=tuple,
             protected=(),
             readable=(STATE / "sessions",),
             reserve=self._give_reserve,

@@ -69,6 +69,13 @@ async def test_links_that_go_in_circles_are_an_error_not_a_hang(place: Path) -> 
     assert (await execute(context(place), "write", path="a", content="x")).is_error
 
 
+@pytest.mark.parametrize("path", ["a/" * 3000 + "x", "a/" + "n" * 256 + "/x", "a/" + "ü" * 128])
+async def test_for_a_path_that_no_file_can_have_no_directory_is_made(place: Path, path: str) -> None:
+    output = await execute(context(place), "write", path=path, content="x")
+    assert (output.error, output.text) == ("ENAMETOOLONG", "the path is too long")
+    assert not (place / "a").exists()
+
+
 async def test_links_inside_of_the_directory_may_be_followed(place: Path) -> None:
     (place / "real").mkdir()
     (place / "link").symlink_to("real")

@@ -20,13 +20,16 @@ from dshd.model.chunks import (
 )
 from dshd.model.errors import CODES, ModelError
 from dshd.model.request import Message
+from dshd.small import read_file
+
+MOST = 64 * 1024 * 1024  # bytes of a script
 
 
 async def load(path: str) -> list[dict[str, Any]]:
     import trio
 
     try:
-        raw = await trio.Path(path).read_bytes()
+        raw = await trio.to_thread.run_sync(read_file, path, MOST)
         return parse_script(raw)
     except (OSError, ValueError) as error:
         raise ModelError(

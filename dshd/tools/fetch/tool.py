@@ -193,8 +193,9 @@ async def _content(answer: Answer, body: Body, ctx: ToolContext) -> tuple[str, l
     text, notes = page.text_of(answer.kind, data)
     if answer.kind.html:
         return await _page(answer, body, text, notes, ctx)
-    if body.file is not None:
-        text += f"\n[... {body.size - len(data)} bytes left out; all of it: {body.file} ...]"
+    if body.size > len(data):
+        place = f"; all of it: {body.file}" if body.file is not None else ""
+        text += f"\n[... {body.size - len(data)} bytes left out{place} ...]"
     if not body.whole:
         notes.append(f"it goes on: no more than {size(body.size)} was read")
     return text, notes

@@ -137,6 +137,13 @@ async def test_a_page_is_made_readable_with_links_that_can_be_followed(
     assert text.startswith(f"Docs\n\n# Gr\xfc\xdfe\n\nSee [more]({server.url('/a/b')})\n[200 OK, text/html,")
 
 
+async def test_of_a_short_text_in_two_byte_characters_nothing_is_said_to_be_left_out(
+    ctx: ToolContext, server: Server
+) -> None:
+    server.answers["/"] = answer("grün".encode("utf-16"), "Content-Type: text/plain; charset=utf-16")
+    assert (await fetch(ctx, server.url())).text.startswith("grün\n[200 OK, text/plain, 10 bytes")
+
+
 async def test_a_page_that_takes_for_ever_is_shown_as_it_is(
     ctx: ToolContext, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
