@@ -12,8 +12,8 @@ In reading order:
 - `attaching`: a terminal on a session; `piping`: lines for programs; `acp`: an agent for editors;
 - `offline`: views from the files; `pages`: the files that come along; `installing`: put where they are looked
   for; `completing`: what Tab gives;
-- `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `excerpts`, `times`: what is shown; `exits`: what
-  the shell sees.
+- `output`, `sentences`, `queues`, `fates`, `ends`, `chat`, `excerpts`, `times`: what is shown; `broken`: the
+  warning beside it; `exits`: what the shell sees.
 
 Start-up time is part of the product: nothing here imports attrs, httpx, trio or orjson, and a
 command's module is imported only when that command is called.

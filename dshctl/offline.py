@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dshctl import broken
 from dshctl.connection import LogLine
 from dshd import config, errors, paths, wire
 from dshd.control.logfile import Line, LogFile
@@ -193,10 +194,8 @@ def events(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]
     for line in _chosen(log, select):
         if select.chunks or line.type != "assistant/chunk":
             yield id, LogLine(json.loads(line.raw), line.raw.decode("utf-8", "replace").rstrip("\n"))
-    if log.damage is not None:
-        cli.out.error_sentence(
-            errors.Damaged(f"session {id} is {log.damage}", hint=f"dshctl fsck --repair {id}")
-        )
+    log.check()
+    broken.of_log(cli.out, id, log.damage)
 
 
 def _chosen(log: LogFile, select: wire.LogReadParams) -> Iterator[Line]:
@@ -238,7 +237,9 @@ def export(cli: Cli, params: wire.ExportParams) -> Iterator[bytes | Json]:
     for piece in packed(found.store, id, name, None, now_ms()):
         size += len(piece)
         yield piece
-    yield {"type": "exported", "exit": 0, "session": id, "name": name, "bytes": size}
+    log = found.log(id)
+    log.check()
+    yield {"type": "exported", "exit": 0, "session": id, "name": name, "bytes": size, "damage": log.damage}
 
 
 def fsck(cli: Cli, params: wire.FsckParams) -> list[Json]:

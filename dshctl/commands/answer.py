@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, sentences
+from dshctl import broken, exits, sentences
 from dshctl.base import NUMBER, SESSION, Cli, command
 from dshd import wire
 
@@ -57,6 +57,7 @@ def _where(cli: Cli, message: str | None, session: str | None) -> Json:
 def _ask(cli: Cli, params: wire.AnswerShowParams) -> Json:
     if cli.client().is_running():
         answer: Json = cli.ask(params, start=False)
+        broken.of_need(cli.out, answer.pop("broken", None))
         return answer
     from dshctl import offline, spooling
 

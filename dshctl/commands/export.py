@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from dshctl import broken
 from dshctl.base import SESSION, Cli, Mistake, command, one_session, session_argument
 from dshctl.sentences import name_of, size
 from dshd import wire
@@ -45,6 +46,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, file: str | None) 
         write_file(file, first, pieces)
     done = pieces.answer
     cli.out.item({"type": "exported", **done, "file": file and os.path.abspath(file)})
+    broken.of_log(cli.out, done["session"], done["damage"])
     cli.out.tell(f"{name_of(done)}: exported, {size(done['bytes'])}.")
 
 

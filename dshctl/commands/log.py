@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from dshctl import broken
 from dshctl.base import SESSION, Cli, Mistake, Number, Read, command, one_session, session_argument
 from dshctl.chat import Chat
 from dshctl.connection import LogLine
 from dshctl.times import now_ms
 from dshd import wire
-from dshd.errors import Damaged, Invalid, NotFound
+from dshd.errors import Invalid, NotFound
 
 Json = dict[str, Any]
 _TURNS = re.compile(r"(\d{1,15})(?:-(\d{0,15}))?\Z", re.ASCII)
@@ -129,16 +130,7 @@ def _read(cli: Cli, select: wire.LogReadParams) -> Iterator[tuple[str, LogLine]]
         if method == "log.event":
             yield params["session"], params["event"]
         elif not method:
-            _warn(cli, params)
-
-
-def _warn(cli: Cli, answer: Json) -> None:
-    """What is damaged is told beside what is good."""
-    if answer.get("damage"):
-        id = answer["session"]
-        cli.out.error_sentence(
-            Damaged(f"session {id} is {answer['damage']}", hint=f"dshctl fsck --repair {id}")
-        )
+            broken.of_log(cli.out, params["session"], params.get("damage"))
 
 
 class Show:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dshctl import sentences
+from dshctl import broken, sentences
 from dshctl.base import Cli, command
 from dshctl.output import pad, width
 from dshctl.times import clock, exact, now_ms
@@ -31,6 +31,7 @@ def COMMAND(cli: Cli, message: str) -> None:
 def _ask(cli: Cli, params: wire.MessageShowParams) -> Json:
     if cli.client().is_running():
         found: Json = cli.ask(params, start=False)
+        broken.of_need(cli.out, found.pop("broken", None))
         return found
     from dshctl import offline, spooling
 

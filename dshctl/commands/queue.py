@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dshctl import exits, queues, sending, sentences
+from dshctl import broken, exits, queues, sending, sentences
 from dshctl.base import NUMBER, SESSION, WORDS, Cli, Group, command
 from dshctl.times import now_ms
 from dshd import wire
@@ -55,11 +55,8 @@ def ls(cli: Cli, session: str | None, queue: Any) -> int:
 
 def _broken(cli: Cli, session: Json) -> int:
     """Of a session that can't be driven, what is known is shown, and what helps is said."""
-    need = next((one for one in session.get("needs") or () if one["kind"] in ("damaged", "faulted")), None)
-    if need is None:
+    if not broken.of_view(cli.out, session):
         return exits.DONE
-    cli.out.fail(f"dshctl: session {sentences.name_of(session)} is {need['kind']}."
-                 + (f"\n      {need['hint']}" if need.get("hint") else ""))  # fmt: skip
     return exits.DAMAGED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dshctl import sentences, text
+from dshctl import broken, sentences, text
 from dshctl.base import SESSION, Cli, command, one_session, session_argument
 from dshctl.excerpts import cost_parts, tokens_text
 from dshctl.output import one_line
@@ -25,6 +25,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None) -> None:
     cli.out.item({"type": "session", **found})
     if not cli.json:
         cli.out.lines(list(lines(found, now_ms())))
+    broken.of_view(cli.out, found)
 
 
 def ask(cli: Cli, params: wire.ShowParams) -> Json:

@@ -157,6 +157,8 @@ class Answering:
 
     def _answer(self, request: Request, result: Any) -> None:
         shown = result.result if isinstance(result, Answer) else result
+        if request.replaced:
+            shown = _counting(shown, request.replaced)
         if request.answered:
             self._out.write(jsonrpc.result_line(request.id, shown))
         if isinstance(result, Answer) and self._life.state != "closed":
@@ -165,3 +167,12 @@ class Answering:
     def _refuse(self, request: Request, error: DshError) -> None:
         if request.answered:
             self._out.write(jsonrpc.error_line(request.id, error))
+
+
+def _counting(result: Any, replaced: int) -> Any:
+    """A receipt, by itself or of a session's first message, with what of the request became U+FFFD."""
+    if not isinstance(result, dict):
+        return result
+    if result.get("type") == "receipt":
+        return {**result, "replaced": result["replaced"] + replaced}
+    return {**result, "receipt": _counting(result["receipt"], replaced)} if "receipt" in result else result

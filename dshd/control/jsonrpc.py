@@ -47,12 +47,14 @@ class UnknownMethod(Invalid):
 
 @attrs.frozen(slots=True)
 class Request:
-    """``params`` is unchecked. ``answered`` is false for a notification."""
+    """``params`` is unchecked. ``answered`` is false for a notification. ``replaced``: lone surrogates of
+    the line that became U+FFFD."""
 
     method: str
     params: dict[str, Any]
     id: Id = None
     answered: bool = True
+    replaced: int = 0
 
 
 @attrs.frozen(slots=True)
@@ -66,7 +68,7 @@ class Refused:
 def parse(line: bytes) -> Request | Refused:
     """One line, without its newline. Never raises."""
     try:
-        message = loads(line)
+        message, replaced = _loads(line)
     except ValueError as error:
         return Refused(NotJson(f"not JSON: {error}"))
     if not isinstance(message, dict):
@@ -79,7 +81,7 @@ def parse(line: bytes) -> Request | Refused:
     given = message.get("id")
     ident = given if given is None or type(given) in (str, int) else None
     try:
-        return _request(message, ident)
+        return attrs.evolve(_request(message, ident), replaced=replaced)
     except Malformed as error:
         return Refused(error, ident)
 
@@ -106,14 +108,19 @@ def loads(data: bytes) -> Any:
     orjson refuses lone surrogates (``"\\ud83d"``, half an emoji), which others do send: then the standard
     library reads it and they become U+FFFD.
     """
+    return _loads(data)[0]
+
+
+def _loads(data: bytes) -> tuple[Any, int]:
+    """The same, and how many became U+FFFD."""
     try:
-        return orjson.loads(data)
+        return orjson.loads(data), 0
     except orjson.JSONDecodeError as error:
         if b"\\u" not in data:
             raise
         reason = str(error)
     try:
-        return _mend(json.loads(data.decode(), parse_constant=_refuse_constant))
+        return _mended(json.loads(data.decode(), parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         raise ValueError(reason) from None
 
@@ -122,14 +129,22 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _mend(value: Any) -> Any:
-    if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list | tuple):
-        return [_mend(item) for item in value]
-    if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
-    return value
+def _mended(value: Any) -> tuple[Any, int]:
+    replaced = 0
+
+    def mend(value: Any) -> Any:
+        nonlocal replaced
+        if isinstance(value, str):
+            text, count = _SURROGATE.subn("\ufffd", value)
+            replaced += count
+            return text
+        if isinstance(value, list | tuple):
+            return [mend(item) for item in value]
+        if isinstance(value, dict):
+            return {mend(key): mend(item) for key, item in value.items()}
+        return value
+
+    return mend(value), replaced
 
 
 # ---------------------------------------------------------------- what we say
@@ -155,7 +170,7 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message) + b"\n"
     except TypeError:  # half a surrogate pair: a path whose bytes are no text
-        return orjson.dumps(_mend(message)) + b"\n"
+        return orjson.dumps(_mended(message)[0]) + b"\n"
 
 
 def event_line(session: str, line: bytes) -> bytes:

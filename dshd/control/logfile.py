@@ -34,6 +34,7 @@ _TURN_MARK: Final = re.compile(
 _OPENED: Final = re.compile(rb'(?m)^\{"seq":(\d+),"time":-?\d+,"type":"session/opened"')
 _OVERLAP: Final = 256  # bytes; more than these patterns can match
 _CHECKED: Final = -len(b',"crc":"xxxxxxxx"}\n')
+_LOOKED_AT: Final = 16 * 1024 * 1024  # bytes of a log that are looked at for no other reason than to warn
 _NEAR: Final = 64 * 1024  # bytes that are searched line by line
 
 
@@ -133,6 +134,21 @@ class LogFile:
             self.damage = verdict.damage.sentence(self.path.name) if verdict.damage else None
             self._end = verdict.torn.start if verdict.torn else None
         return self.damage is not None and (self._end is None or offset < self._end)
+
+    def check(self) -> None:
+        """Look at all lines, so that ``damage`` is set also where none of what was read is bad. A long log
+        is spared this: it is checked as often as it is opened."""
+        if self.damage is not None or self.size() > _LOOKED_AT:
+            return
+        expected = 0
+        for line in self.lines():
+            if line.seq != expected:
+                break
+            expected = line.next_seq
+        else:
+            if expected:
+                return
+        self._is_damage(0)
 
     def piece(self, start: int, until: int | None, size: int = PIECE) -> Piece:
         """Lines from byte ``start``, up to seq ``until`` and to about ``size`` bytes (one line at least)."""

@@ -190,6 +190,17 @@ async def test_a_long_line_within_the_limit_is_taken() -> None:
         assert receipt["state"] == "pending"
 
 
+async def test_a_receipt_counts_the_halves_of_characters_that_were_replaced() -> None:
+    async with Server().serving() as server:
+        await server.named("api")
+        client = await server.client()
+        sends = [request(1, "session.send", session="api", verb="inject", text="a\ud800b \udc00"),
+                 request(2, "session.create", dir="/", text="\ud83d")]  # fmt: skip
+        await client.send(b"".join(sends))
+        got = {answer["id"]: answer["result"] for answer in [await client.line(), await client.line()]}
+        assert (got[1]["replaced"], got[2]["receipt"]["replaced"]) == (2, 1)
+
+
 # ---------------------------------------------------------------- order
 
 

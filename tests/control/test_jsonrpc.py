@@ -72,6 +72,7 @@ def test_half_an_emoji_becomes_a_replacement_character() -> None:
     got = jsonrpc.parse(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"text":"a\\ud83d","b":["\\ude00"]}}')
     assert isinstance(got, Request)
     assert got.params == {"text": "a\ufffd", "b": ["\ufffd"]}
+    assert got.replaced == 2
 
 
 def test_a_whole_emoji_in_two_escapes_stays_one() -> None:

@@ -90,7 +90,9 @@ FORKED: Json = {
     "type": "forked", "exit": 0, "session": "s4h8w2c2", "name": "api-2", "dir": "/home/you/src/api",
     "parent": "s4h8w2c1", "parent_name": "api", "seq": 389, "turn": 11, "runs": 12,
 }  # fmt: skip
-EXPORTED: Json = {"type": "exported", "exit": 0, "session": "s4h8w2c1", "name": "api", "bytes": 5}
+EXPORTED: Json = {
+    "type": "exported", "exit": 0, "session": "s4h8w2c1", "name": "api", "bytes": 5, "damage": None,
+}  # fmt: skip
 IMPORTED: Json = {
     "type": "imported", "exit": 0, "session": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",
     "dir_exists": True, "original": "s4h8w2c1", "original_name": "api", "closed": False, "turn": 12,

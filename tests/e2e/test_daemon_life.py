@@ -81,7 +81,7 @@ def test_kill_9_during_a_tool_leaves_a_log_that_says_what_is_known(home: Home, m
     home.start()
     home.ok("wait", second)
     assert home.ctl("wait", first).returncode == 14
-    unknown, untouched = [answer_of(e).lower() for e in home.log(type="tool/result")]
+    unknown, untouched = [answer_of(e) for e in home.log(type="tool/result")]
     assert "started, outcome unknown; check before repeating" in unknown
     assert "not started; safe to repeat" in untouched
     ends = [e["data"] for e in home.log(type="turn/end")]

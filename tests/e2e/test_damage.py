@@ -176,8 +176,15 @@ def test_a_spoilt_log_is_shown_and_mended_by_the_command_that_is_named(
         assert shown["state"] in ("damaged", "unsupported"), (name, shown["state"])
         saved = home.ctl("export", "-o", str(tmp_path / f"{name}.tar"), id)
         assert saved.returncode == (7 if way_out == REMOVE else 0), (name, saved.stderr)
-        read = home.ctl("log", "-s", id)
+        read = home.ctl("log", "-n", "1", "-s", id)
         assert read.returncode == (7 if way_out == REMOVE else 0), (name, read.stderr)
+        if (place := re.search(r"at line \d+ \(bytes .*\)", told["problem"])) is not None:
+            assert all(place[0] in " ".join(one.stderr.split()) for one in (saved, read)), name
+        if name == "a-line-twice":
+            looks = (("show", id), ("answer", "-s", id), ("message", f"{id}.1"), ("queue", "-s", id))
+            for look in looks if running else looks[:-1]:
+                assert place is not None
+                assert place[0] in " ".join(home.ctl(*look).stderr.split()), look
     assert home.json("fsck", exit=7) == before  # who only looks changes nothing
 
 

@@ -40,8 +40,16 @@ async def _read(call: Call, session: str, params: wire.LogReadParams) -> Json:
         last, offset = lines[-1] if lines else last, piece.offset
         if not piece.more:
             break
+    await look_for_damage(call, session, log)
     at = {"seq": last.seq, "crc": last.crc} if last else None
     return {"type": "log", "session": session, "at": at, "damage": log.damage}
+
+
+async def look_for_damage(call: Call, session: str, log: LogFile) -> None:
+    """In all of the log, unless it is open, and good: then all of it was looked at."""
+    one = call.registry.loaded.get(session)
+    if one is None or one.broken is not None:
+        await call.room.hub.reading(log.check)
 
 
 async def _span(hub: Hub, log: LogFile, session: str, params: wire.LogReadParams) -> tuple[int, int]:

@@ -8,7 +8,8 @@ from dshd.errors import Invalid
 
 
 async def show(call: Call) -> Json:
-    return (await call.session_of(call.params.message)).message(call.params.message)
+    session = await call.session_of(call.params.message)
+    return {**session.message(call.params.message), "broken": session.broken and session.broken.told()}
 
 
 async def why(call: Call) -> Json:
@@ -20,4 +21,4 @@ async def answer(call: Call) -> Json:
     if params.n < 1:
         raise Invalid("counts from 1 @ $.n")
     session = await call.session_meant()
-    return session.answer(params.message, params.n)
+    return {**session.answer(params.message, params.n), "broken": session.broken and session.broken.told()}

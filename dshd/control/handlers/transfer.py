@@ -10,6 +10,7 @@ import trio
 from dshd import wire
 from dshd.control import jsonrpc
 from dshd.control.calls import Call, Json
+from dshd.control.handlers.logs import look_for_damage
 
 PIECE: Final = 384 * 1024  # bytes in one notification, before base64
 
@@ -26,7 +27,10 @@ async def export(call: Call) -> Json:
                 data = base64.b64encode(piece[start : start + PIECE]).decode()
                 call.link.write(jsonrpc.notification_line("export.piece", {"session": id, "data": data}))
         size += len(piece)
-    return {"type": "exported", "exit": 0, "session": id, "name": exported.name, "bytes": size}
+    log = call.room.hub.log(id)
+    await look_for_damage(call, id, log)
+    return {"type": "exported", "exit": 0, "session": id, "name": exported.name, "bytes": size,
+            "damage": log.damage}  # fmt: skip
 
 
 async def take(call: Call) -> Json:

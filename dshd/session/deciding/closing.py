@@ -182,10 +182,10 @@ _SENTENCES: Final = {
     (False, False): ("Skipped: {cause} before this call started. Safe to repeat.", "SKIPPED"),
     (False, True): ("Stopped: {cause} while this call ran. Check what it did before repeating.", "STOPPED"),
     (True, False): (
-        "Not started; safe to repeat. ({why} before this call began.)", "NOT_STARTED"
+        "{why} before this call began: not started; safe to repeat.", "NOT_STARTED"
     ),
     (True, True): (
-        "Started, outcome unknown; check before repeating. ({why} while this call ran.)",
+        "{why} while this call ran: started, outcome unknown; check before repeating.",
         "OUTCOME_UNKNOWN",
     ),
 }  # fmt: skip

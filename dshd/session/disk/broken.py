@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from dshd.errors import DshError
@@ -14,6 +16,10 @@ class Broken:
 
     word: str
     error: DshError
+
+    def told(self) -> dict[str, Any]:
+        """``{kind, message, hint}``: a sentence, and what helps, or None."""
+        return {"kind": self.word, "message": self.error.message, "hint": self.error.hint or None}
 
     def refusal(self) -> DshError:
         """For a request that comes now. What broke the session may have been half written; this is

@@ -20,6 +20,10 @@ from dshd.session.fold.values import shared
 VERSION: Final = 1
 SOON_SYNC_S: Final = 1.0
 
+HEADER: Final = (
+    "version", "id", "name", "created", "dir", "model", "mode", "parent", "seed", "origin", "depth",
+)  # fmt: skip
+
 Queue = Literal["next-turn", "next-step", "held"]
 QUEUES: Final[tuple[Queue, ...]] = ("next-turn", "next-step", "held")
 Block = Mapping[str, Any]
@@ -48,6 +52,13 @@ ON_SURFACE: Final = frozenset(("user/message", "assistant/message", "tool/result
 TURN_REASONS: Final = (
     "completed", "aborted", "blocked", "error", "max-tokens", "budget", "interrupted",
 )  # fmt: skip
+
+
+def header(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of `session/header`: what is in `HEADER` always, null where there is nothing; of the rest
+    what there is."""
+    more = {name: value for name, value in data.items() if name not in HEADER and value is not None}
+    return {**{name: data.get(name) for name in HEADER}, **more}
 
 
 def is_soon(type: str) -> bool:

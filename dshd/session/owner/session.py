@@ -176,8 +176,8 @@ class Session(Live):
         )
 
     def show(self) -> Json:
-        hint = self.broken.error.hint if self.broken is not None else None
-        view = views.session(self.state, self.activity, size=self.size, broken=self.word, hint=hint or None)
+        broken = self.broken.told() if self.broken is not None else None
+        view = views.session(self.state, self.activity, size=self.size, broken=broken)
         return views.in_directory(view, self.id)
 
     def show_all(self) -> Json:

@@ -31,7 +31,7 @@ import attrs
 from dshd.errors import Conflict, Damaged, NotFound
 from dshd.log.codec import Event
 from dshd.log.vocabulary import GAP
-from dshd.session.fold import folding, surface
+from dshd.session.fold import events, folding, surface
 from dshd.session.fold import gap as gaps
 from dshd.session.fold.folding import Nonsense
 from dshd.session.fold.layer import Rows
@@ -175,7 +175,7 @@ def header_of(point: Outside, parent: str, depth: int, own: Mapping[str, Any]) -
     """The data of a fork's `session/header`; ``own``: what is its own, version and id at least."""
     inherited = {k: v for k, v in point.settings.items() if k not in _NOT_INHERITED and v is not None}
     origin = {"parent": parent, "seed": point.seq, "origin": "fork", "depth": depth}
-    return {**inherited, **origin, **own}
+    return events.header({**inherited, **origin, **own})
 
 
 class Fork:

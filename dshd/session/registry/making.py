@@ -13,7 +13,7 @@ from dshd.log.store import ATTACHMENTS, Store
 from dshd.model.routes import Choice
 from dshd.session.deciding import budget, sending
 from dshd.session.deciding.scratch import Scratch
-from dshd.session.fold import attachments
+from dshd.session.fold import attachments, events
 from dshd.session.fold.events import VERSION, file_name
 from dshd.session.fold.state import State
 from dshd.session.fold.who import Peer
@@ -45,7 +45,7 @@ class Maker:
         taken = [row.name for row in rows if row.name and row.state != "closed"]
         header = {"version": VERSION, "id": id, **await self._header(p, taken, choice), **(more or {})}
         s = Scratch(State(), self._services.now(), -1)
-        s.emit("session/header", {k: v for k, v in header.items() if v is not None})
+        s.emit("session/header", events.header(header))
         receipt, attached = _first_message(s, p, peer)
         files = environment.file(environment.parted(p.env)[1])
         files |= {f"{ATTACHMENTS}/{name}": content for name, content in attached.items()}

@@ -28,6 +28,7 @@ from dshd.log.store import Store
 from dshd.session.deciding import firing, scheduling, when
 from dshd.session.deciding.scheduling import Wanted
 from dshd.session.deciding.scratch import Scratch
+from dshd.session.fold import events
 from dshd.session.fold.events import VERSION
 from dshd.session.fold.schedules import HOME, Firing, Schedule, When
 from dshd.session.fold.state import State
@@ -95,8 +96,9 @@ class Scheduler:
             "created": s.now,
             "dir": "/",
             "origin": "schedules",
+            "depth": 0,
         }
-        s.emit("session/header", own)
+        s.emit("session/header", events.header(own))
         self._store.create(HOME, b"".join(s.lines))
 
     # --- adding

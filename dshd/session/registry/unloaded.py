@@ -9,9 +9,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from dshd.errors import DshError
+from dshd.errors import Damaged, DshError
 from dshd.log.disk import Disk
 from dshd.session.disk import opening
+from dshd.session.disk.broken import Broken
 from dshd.session.fold import spending
 from dshd.session.fold.state import State
 from dshd.session.registry.last_known import last_known
@@ -21,13 +22,17 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
-def unreadable(id: str, hint: str = "", *, why: str | None = None, known: Json | None = None) -> Json:
-    """The view of a session whose log tells nothing; ``hint``: what helps. ``known``: how it looked once,
-    if that is known, else it goes by its directory's name. ``why``: what the disk said, if that was it."""
+def unreadable(
+    id: str, told: Json | None = None, *, why: str | None = None, known: Json | None = None
+) -> Json:
+    """The view of a session whose log tells nothing; ``told``: what is wrong and helps (`Broken.told`).
+    ``known``: how it looked once, if that is known, else it goes by its directory's name. ``why``: what the
+    disk said, if that was it."""
+    told = told or Broken("damaged", Damaged(f"session {id} can't be read.")).told()
     if known is None:
-        view = views.in_directory(views.session(State(), broken="damaged", hint=hint or None), id)
+        view = views.in_directory(views.session(State(), broken={**told, "kind": "damaged"}), id)
     else:
-        helps = {"kind": "damaged", "id": None, "hint": hint or f"dshctl fsck {id}"}
+        helps = {**told, "kind": "damaged", "id": None, "hint": told["hint"] or f"dshctl fsck {id}"}
         rests = {"phase": "idle", "doing": None, "since_at": None, "waits": None, "until_at": None}
         view = {**known, **rests, "state": "damaged", "needs": [helps]}
     if why is not None:
@@ -44,10 +49,11 @@ def view_from_log(disk: Disk, path: Path, noted: Json | None = None) -> Json:
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
         why = error.message if isinstance(error.__cause__, OSError) else None
-        return unreadable(id, error.hint, why=why, known=last_known(disk, path, noted))
-    word, hint = (found.broken.word, found.broken.error.hint) if found.broken else (None, None)
+        told = Broken("damaged", error).told()
+        return unreadable(id, told, why=why, known=last_known(disk, path, noted))
+    broken = found.broken.told() if found.broken else None
     if found.state.header is None and (known := last_known(disk, path, noted)) is not None:
-        return unreadable(id, hint or "", known=known)
-    view = views.session(found.state, size=found.opened.size, broken=word, hint=hint or None)
+        return unreadable(id, broken, known=known)
+    view = views.session(found.state, size=found.opened.size, broken=broken)
     view["lately"] = spending.to_json(found.state.lately)
     return views.in_directory(view, id)

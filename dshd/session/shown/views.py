@@ -134,13 +134,13 @@ def session_state(state: State, activity: Activity, broken: str | None = None) -
     return next((word for word, holds in facts if holds), "idle")
 
 
-def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: str | None = None,
-            hint: str | None = None) -> dict[str, Any]:  # fmt: skip
-    """A session as a thing. ``size`` in bytes; ``broken`` is damaged or faulted, and ``hint`` what helps."""
+def session(state: State, activity: Activity = IDLE, *, size: int = 0,
+            broken: Mapping[str, Any] | None = None) -> dict[str, Any]:  # fmt: skip
+    """A session as a thing. ``size`` in bytes; ``broken``: why it can't be driven (`Broken.told`)."""
     settings = state.settings
     if activity.phase == "idle" and state.turn is not None and state.turn.wait is not None:
         activity = attrs.evolve(of_wait(state.turn.wait, state.asks), phase="idle")  # until a daemon is there
-    word = session_state(state, activity, broken)
+    word = session_state(state, activity, broken["kind"] if broken else None)
     return {
         "type": "session",
         "id": state.id,
@@ -158,7 +158,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0, broken: s
         "pending": {queue: len(state.queues[queue]) for queue in QUEUES},
         "jobs": jobs.running(state),
         "parked": parked(state),
-        "needs": _needs(state, broken, hint),
+        "needs": _needs(state, broken),
         "model": settings.get("model"),
         "mode": settings.get("mode"),
         "patience": settings.get("patience"),
@@ -203,16 +203,17 @@ def in_directory(view: Mapping[str, Any], directory: str) -> dict[str, Any]:
         return dict(view)
     own = {"id": directory, "name": directory, "state": "damaged", "implicit": False, "key": None}
     view = {name: value for name, value in view.items() if name != "lately"}  # it counts where it was spent
-    known = next((need.get("hint") for need in view["needs"] if need["kind"] == "damaged"), None)
+    known: Mapping[str, Any] = next((need for need in view["needs"] if need["kind"] == "damaged"), {})
     copied = f"dshctl export {directory} | dshctl import --as-new -"
     helps = copied if view["id"] else f"dshctl fsck {directory}"
-    need = {"kind": "damaged", "id": None, "hint": known or helps}
+    message = known.get("message") or f"session {directory} is damaged: its header speaks of another."
+    need = {"kind": "damaged", "id": None, "message": message, "hint": known.get("hint") or helps}
     return {**view, **own, "needs": [need]}
 
 
-def _needs(state: State, broken: str | None, hint: str | None) -> list[dict[str, Any]]:
+def _needs(state: State, broken: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if broken is not None:
-        return [{"kind": broken, "id": None, "hint": hint}]
+        return [{"id": None, **broken}]
     asks = [{"kind": "approval", "id": one.id, "what": one.what, "at": one.at} for one in state.asks]
     held = _held(state) if state.queues["held"] else []
     if parking.waits_for_person(state):

@@ -12,6 +12,7 @@ import trio.testing
 from dshd import wire
 from dshd.errors import Conflict, DshError, Invalid, NoSpace, NotFound
 from dshd.log.memory import Everything
+from dshd.session.fold.events import HEADER
 from dshd.session.owner.session import Session
 from dshd.session.registry import listing
 from dshd.session.registry.environment import Environments
@@ -36,6 +37,18 @@ async def test_a_new_session_is_on_disk_with_its_first_message_when_it_is_acknow
     async with after.run():
         again = await after.registry.of_message(receipt["message"])
         assert (await settled(again, receipt["message"]))["outcome"] == "completed"
+
+
+async def test_a_header_has_all_its_keys_whoever_makes_the_session() -> None:
+    async with World().run() as world:
+        session, receipt = await run(world)
+        await settled(session, receipt["message"])
+        forked = await world.registry.fork(session, wire.ForkParams(), ME)
+        headers = [world.events(id)[0].data for id in (session.id, forked["session"])]
+    for data in headers:
+        assert list(data)[: len(HEADER)] == list(HEADER)
+    assert (headers[0]["parent"], headers[0]["seed"]) == (None, None)
+    assert headers[1]["parent"] == session.id
 
 
 @pytest.mark.parametrize("n", range(12))
