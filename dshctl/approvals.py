@@ -26,7 +26,7 @@ DEEP: Final = "      "
 def lines(approval: Json, now: int) -> list[str]:
     """One that waits, as `dshctl approvals` shows it."""
     id = str(approval["id"])
-    parts = [f"{id}  {sentences.name_of(approval)}", f"turn {approval.get('turn')}"]
+    parts = [f"{id}  {whose(approval)}", f"turn {approval.get('turn')}"]
     parts.append(times.since(approval.get("asked_at"), now))
     if approval.get("expires_at"):
         parts.append(f"expires {times.upcoming(approval['expires_at'], now)}")
@@ -35,6 +35,18 @@ def lines(approval: Json, now: int) -> list[str]:
         *what(approval),
         f"    dshctl allow {id}    dshctl deny {id} --reason '...'",
     ]
+
+
+def whose(approval: Json) -> str:
+    """``docs``; of a subagent's ``s4h8w2c1, a subagent of docs``."""
+    above = approval.get("works_for") or ()
+    of = f", a subagent of {sentences.name_of(above[-1])}" if above else ""
+    return f"{sentences.name_of(approval)}{of}"
+
+
+def concerns(approval: Json, session: str) -> bool:
+    """Whether it is this session's, or that of one that works for it."""
+    return session in (approval.get("session"), *(one["id"] for one in approval.get("works_for") or ()))
 
 
 def what(approval: Json) -> list[str]:
@@ -122,7 +134,7 @@ def ask_in_place(cli: Cli, waiting: list[Json], known: tuple[str, ...]) -> tuple
 
 
 def _ask_one(cli: Cli, approval: Json) -> None:
-    cli.out.fail(f"{approval['id']}  {sentences.name_of(approval)} wants to run")
+    cli.out.fail(f"{approval['id']}  {whose(approval)} wants to run")
     for line in (*what(approval), CHOICES):
         cli.out.fail(line)
     try:

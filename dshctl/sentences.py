@@ -188,20 +188,38 @@ def park_reason(park: Json) -> str:
 
 def abort(got: Json) -> list[str]:
     """What an abort stopped, parked and cleared, and how to go on."""
-    return [_stopped(got), *_left(got)]
+    return [_stopped(got), *_goes_on(got), *_left(got)]
+
+
+def _beside(got: Json) -> str:
+    """``subagent s4h8w2c1 and j3, j4``: what ended besides the turn."""
+    agents, jobs = got.get("agents") or (), got.get("jobs") or ()
+    of = f"subagent{'s' if len(agents) > 1 else ''} {', '.join(agents)}" if agents else ""
+    return " and ".join(filter(None, (of, ", ".join(jobs))))
+
+
+def _goes_on(got: Json) -> list[str]:
+    """``j3 goes on.   end it: dshctl jobs stop j3``"""
+    ids = got.get("goes_on") or ()
+    if not ids:
+        return []
+    words = ("goes", "it") if len(ids) == 1 else ("go", "them")
+    verbs = [f"dshctl {'jobs' if id.startswith('j') else 'agents'} stop {id}" for id in ids[:1]]
+    return [f"{', '.join(ids)} {words[0]} on.   end {words[1]}: {verbs[0]}{', ...' if len(ids) > 1 else ''}"]
 
 
 def _stopped(got: Json) -> str:
     name, turn = name_of(got), got.get("turn")
     if turn is None and got.get("doing"):
         return f"{name}: stopped ({plain(got['doing'])}); the conversation is as it was."
+    beside = _beside(got)
     if turn is None:
         cleared = _number(got.get("cleared"))
         rest = f"; {count(cleared, 'message')} cleared" if cleared else ""
-        return f"{name}: nothing is running{rest}."
+        return f"{name}: {f'stopped {beside}; no turn ran' if beside else 'nothing is running'}{rest}."
     started, ended = got.get("started_at"), got.get("ended_at")
     lasted = f" after {age(ended - started)}" if started is not None and ended is not None else ""
-    return f"{name}: stopped turn {turn}{lasted}{_killed(got)}."
+    return f"{name}: stopped turn {turn}{lasted}{_killed(got)}{f', and {beside}' if beside else ''}."
 
 
 def _killed(got: Json) -> str:

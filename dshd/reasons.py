@@ -220,6 +220,10 @@ def _inside(facts: Facts, clock: Clock) -> str:
     return f"It entered turn {facts['turn']}{_at(facts, clock)}, which waits: {said}"
 
 
+def _subagents(ids: str) -> str:
+    return f"the subagent{'s' if ',' in ids else ''} {ids}"
+
+
 def _others(facts: Facts) -> str:
     """``8 sessions run already``, out of what status shows."""
     return waited_for(facts.get("doing")) or "As many sessions run as may"
@@ -250,6 +254,13 @@ _SENTENCES: Final[dict[str, Callable[[Facts, Clock], str]]] = {
     "maintenance": lambda facts, clock: f"The conversation is compacted first; then {_next(facts)}",
     "resume": lambda facts, clock: f"Turn {facts['turn']} is gone on with first; then {_next(facts)}",
     "asks": lambda facts, clock: f"Waits for your answer to {facts['what']} ({facts['detail']})",
+    "agent-asks": lambda facts, clock: (
+        f"Waits for subagent {facts['by']['via']}, which needs your answer to {facts['what']}"
+        f" ({facts['detail']})"
+    ),
+    "agents": lambda facts, clock: (
+        f"It entered turn {facts['turn']}{_at(facts, clock)}, which waits for {_subagents(facts['what'])}"
+    ),
     "rides": lambda facts, clock: "Nothing will wake it: an inject rides along with the next turn",
     "no-wake": lambda facts, clock: "Nothing will wake it: it was sent with --no-wake",
     "next": lambda facts, clock: f"It starts soon{_ahead(facts)}" if facts.get("ahead") else "It is next",

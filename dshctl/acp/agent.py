@@ -201,10 +201,11 @@ class Agent:
             self._permit(approval)
 
     def _permit(self, approval: Json) -> None:
-        """Ask the editor, once, if it is about a session of its."""
+        """Ask the editor, once, if it is about a session of its, or a subagent of one."""
         id = str(approval["id"])
         self._approvals[id] = approval
-        thread = self._threads.get(str(approval.get("session")))
+        about = (approval.get("session"), *(one["id"] for one in approval.get("works_for") or ()))
+        thread = next((self._threads[one] for one in map(str, about) if one in self._threads), None)
         if thread is None or id in thread.asked:
             return
         thread.asked.add(id)
@@ -214,7 +215,7 @@ class Agent:
             if params is not None:  # somebody else may have been quicker
                 self._ask(params, lambda got: None)
 
-        params = translating.permission(approval, thread.updates.call(approval))
+        params = translating.permission(thread.id, thread.updates.call(approval, thread.id))
         self._editor.ask("session/request_permission", params, chosen)
 
     # The editor.

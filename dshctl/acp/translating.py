@@ -88,10 +88,10 @@ def modes(current: str) -> Json:
     }
 
 
-def permission(approval: Json, call: Json) -> Json:
+def permission(session: str, call: Json) -> Json:
     """The parameters of a ``session/request_permission``; ``call`` is what is known of the tool call."""
     options = [{"optionId": id, "name": name, "kind": kind} for id, (kind, name, _, _) in OPTIONS.items()]
-    return {"sessionId": approval["session"], "toolCall": call, "options": options}
+    return {"sessionId": session, "toolCall": call, "options": options}
 
 
 def answered(id: str, result: Json | None) -> wire.ApprovalAnswerParams | None:

@@ -41,9 +41,11 @@ class Updates:
         hidden = event.get("surface") not in (None, "append")  # a summary, for the model
         return [] if handler is None or hidden else list(handler(self, event.get("data") or {}))
 
-    def call(self, approval: Json) -> Json:
-        """The tool call that an approval is about, as much as is known of it."""
-        id = str(approval.get("call"))
+    def call(self, approval: Json, session: str) -> Json:
+        """The tool call that an approval is about, as much as is known of it; that of a subagent is none of
+        ``session``'s own."""
+        own = approval.get("session") == session
+        id = str(approval.get("call")) if own else f"{approval.get('session')}:{approval.get('call')}"
         text = "\n".join(approvals.body(approval))
         known = self._calls.get(id) or {
             "toolCallId": id, "title": str(approval.get("what") or approval.get("tool")),

@@ -21,7 +21,7 @@ QUIET_S: Final = 0.7  # since the last key
 
 
 class Questions:
-    """Those of one session. ``in_place``: somebody sits here who may answer."""
+    """Those of one session and its subagents. ``in_place``: somebody sits here who may answer."""
 
     def __init__(self, session: str, in_place: bool) -> None:
         self._session = session
@@ -41,7 +41,7 @@ class Questions:
 
     def add(self, approval: Json) -> list[str]:
         id = str(approval["id"])
-        if id in self.open or approval.get("session") != self._session:
+        if id in self.open or not approvals.concerns(approval, self._session):
             return []
         self.open[id] = approval
         return [] if self.in_place else approvals.lines(approval, times.now_ms())
@@ -67,8 +67,8 @@ class Questions:
             return [], left
         self.asked = waiting[0]
         approval = self.open[self.asked]
-        name = approval.get("name") or approval["session"]
-        return [f"{self.asked}  {name} wants to run", *approvals.what(approval), CHOICES], None
+        head = f"{self.asked}  {approvals.whose(approval)} wants to run"
+        return [head, *approvals.what(approval), CHOICES], None
 
     def put_aside(self) -> list[str]:
         """Not answered; the lines that say how to."""

@@ -54,8 +54,10 @@ def lines(cli: Cli, rows: list[Json], now: int) -> list[str]:
 def state(row: Json, now: int) -> str:
     if row["state"] != "running":
         return str(row["outcome"])
+    if row.get("asks"):
+        return f"asks {row['asks'][0]}"
     step = f", step {row['step']}" if row["step"] else ""
-    return f"running {age(max(0, now - row['started_at']))}{step}"
+    return f"{'waits' if row.get('waits') else 'running'} {age(max(0, now - row['started_at']))}{step}"
 
 
 @command("stop", short_help="End one.", examples=["dshctl agents stop s4h8w2c1"])

@@ -102,7 +102,11 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
     context = session.get("context") or {}
     if context.get("used") and context.get("window"):
         yield "context", f"{tokens_text(context['used'])} of {tokens_text(context['window'])}"
-    if session.get("parent"):
+    if session.get("agents"):
+        yield "subagents", f"{session['agents']} at work   dshctl agents -s {sentences.name_of(session)}"
+    if session.get("agent"):
+        yield "works", f"for {session['agent']}"
+    elif session.get("parent"):
         yield "forked", f"from {session['parent']}"
     if session.get("created_at"):
         yield "created", moment(session["created_at"], now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -127,14 +128,18 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     if not (needs or waits or running or refused or jobs):
         nothing = "Nothing running." if refused_sends(status) else "Nothing running, nothing waits for you."
         return [f"{head}  {nothing}", *_tail(status, sessions, now)]
+    names = {session["id"]: sentences.name_of(session) for session in sessions}
+
+    def rows(found: list[Json], row: Callable[[Json, int], Row]) -> list[Row]:
+        return [_works_for(session, names, row(session, now)) for session in found]
+
+    needed = [
+        _works_for(session, names, _need(session, need, now)) for session in needs for need in _told(session)
+    ]
     blocks = [
-        (
-            "needs you",
-            [_need(session, need, now) for session in needs for need in _told(session)]
-            + [_need_schedule(row, now) for row in refused],
-        ),
-        ("waits", [_waiting(session, now) for session in waits]),
-        ("running", [_running(session, now) for session in running]),
+        ("needs you", needed + [_need_schedule(row, now) for row in refused]),
+        ("waits", rows(waits, _waiting)),
+        ("running", rows(running, _running)),
         ("in the background", jobs),
     ]
     every = [row for _, rows in blocks for row in rows]
@@ -205,6 +210,13 @@ def _line(cli: Cli, row: Row, names: int, whats: int) -> str:
         what = pad(cut(what, whats, cli.out.ellipsis) if cli.out.out.tty else what, whats)
     line = f"  {name:<{names}} {what}{f'  {todo}' if todo else ''}"
     return cut(line, cli.out.columns, cli.out.ellipsis) if cli.out.out.tty and not todo else line
+
+
+def _works_for(session: Json, names: Json, row: Row) -> Row:
+    """Of a subagent, which goes by its id: whose."""
+    name, what, todo = row
+    parent = session.get("agent")
+    return (name, f"for {names.get(parent, parent)}: {what}", todo) if parent else row
 
 
 def _told(session: Json) -> list[Json]:

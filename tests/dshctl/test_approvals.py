@@ -33,6 +33,12 @@ def test_a_question_is_shown_whole_with_what_to_type(dshctl: Dshctl, fake: Fake)
     ]
 
 
+def test_a_subagents_question_names_whose_it_is() -> None:
+    above = [{"id": "s4h8w2c1", "name": "api"}]
+    told = {**WAITING, "session": "s5h8w2c1", "name": "s5h8w2c1", "works_for": above}
+    assert approvals.lines(told, 0)[0].startswith("a3  s5h8w2c1, a subagent of api, turn 5, ")
+
+
 def test_when_it_expires_is_told_as_people_say_it() -> None:
     told = {**WAITING, "asked_at": 0, "expires_at": 24 * 60 * MIN - 6 * MIN}
     assert approvals.lines(told, 6 * MIN)[0].startswith("a3  docs, turn 5, 6 min, expires ")

@@ -48,7 +48,8 @@ ABORTED: Json = {
     "type": "aborted", "exit": 0, "session": "s4h8w2c1", "name": "api", "turn": 12,
     "doing": "bash: make test",
     "outcome": "aborted", "started_at": 0, "ended_at": 2_460_000, "cleared": [],
-    "parked": {"by": "abort", "what": None, "at": 0, "count": 2}, "survivors": [],
+    "parked": {"by": "abort", "what": None, "at": 0, "count": 2}, "survivors": [], "agents": [], "jobs": [],
+    "goes_on": [],
 }  # fmt: skip
 WOKEN: Json = {
     "type": "woken", "exit": 0, "session": "s4h8w2c1", "name": "api", "runs": True, "tries": False,
@@ -135,7 +136,8 @@ SCHEDULE: Json = {
     "created_at": 0, "by": {}, "paused": None, "last": FIRING, "firings": None, "warning": None,
 }  # fmt: skip
 APPROVAL: Json = {
-    "type": "approval", "id": "a3", "session": "s4h8w2c1", "name": "docs", "dir": "/home/you/src/docs",
+    "type": "approval", "id": "a3", "session": "s4h8w2c1", "name": "docs", "works_for": [],
+    "dir": "/home/you/src/docs",
     "turn": 5, "step": 2, "call": "t5_2_1", "tool": "bash", "what": "rm -rf build/",
     "command": "rm -rf build/", "path": None, "host": None, "arguments": "{}", "why": "clean build",
     "rule": "the rule says ask", "asked_at": 0, "expires_at": 86_400_000, "answer": None, "scope": None,
@@ -157,7 +159,8 @@ PIECE: Json = {
 }  # fmt: skip
 AGENT: Json = {
     "type": "agent", "id": "s5h8w2c1", "session": "s4h8w2c1", "name": "api", "turn": 1, "prompt": "look",
-    "context": "fresh", "state": "running", "step": 2, "outcome": None, "text": None, "cost": None,
+    "context": "fresh", "state": "running", "step": 2, "doing": None, "since_at": None,
+    "waits": None, "asks": [], "outcome": None, "text": None, "cost": None,
     "started_at": 0, "ended_at": None,
 }  # fmt: skip
 ANSWERS: Json = {

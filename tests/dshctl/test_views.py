@@ -120,6 +120,18 @@ def test_status_says_first_what_needs_a_person(dshctl: Dshctl, fake: Fake) -> No
     ]
 
 
+def test_a_subagent_is_named_with_whom_it_works_for(dshctl: Dshctl, fake: Fake) -> None:
+    kid = {**SESSION, "id": "s5h8w2c1", "name": "s5h8w2c1", "agent": SESSION["id"], "state": "running"}
+    fake.answers["daemon.status"] = {**STATUS, "sessions": [SESSION, kid]}
+    (line,) = (line for line in dshctl("status").out.splitlines() if "s5h8w2c1" in line)
+    assert line.startswith("  s5h8w2c1  for api: ")
+    fake.answers["session.show"] = {**kid, "parent": SESSION["id"], "agents": 2}
+    shown = dshctl("show", "s5h8w2c1").out
+    assert f"  works     for {SESSION['id']}\n" in shown
+    assert "  subagents 2 at work   dshctl agents -s s5h8w2c1\n" in shown
+    assert "forked" not in shown
+
+
 def test_status_names_the_turn_that_nobody_was_told_of(dshctl: Dshctl, fake: Fake) -> None:
     need = {"kind": "ended", "id": None, "turn": 7, "what": "interrupted", "code": None, "at": PARKED_AT}
     other = {**need, "what": "error", "code": "AUTH"}
@@ -382,6 +394,16 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
     fake.answers["session.abort"] = {**aborted, **compacting}
     stopped = "api: stopped (compacting (118,000 tokens)); the conversation is as it was.\n"
     assert dshctl("abort") == (0, stopped, "")
+    beside = {"agents": ["s5h8w2c1", "s6h8w2c1"], "jobs": ["j3"], "goes_on": ["j4"], "parked": None}
+    fake.answers["session.abort"] = {**aborted, **beside}
+    assert dshctl("abort").out.splitlines() == [
+        "api: stopped turn 12 after 41 min (bash make test was killed), "
+        "and subagents s5h8w2c1, s6h8w2c1 and j3.",
+        "j4 goes on.   end it: dshctl jobs stop j4",
+    ]
+    nothing = {"turn": None, "doing": None, "jobs": [], "goes_on": []}
+    fake.answers["session.abort"] = {**aborted, **beside, **nothing}
+    assert dshctl("abort").out == "api: stopped subagents s5h8w2c1, s6h8w2c1; no turn ran.\n"
     dshctl("abort", "--clear", "--turn", "3", "--reason", "no", "api")
     assert fake.params("session.abort")[-1]["disposition"] == "clear"
 

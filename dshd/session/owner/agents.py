@@ -48,6 +48,14 @@ class House(Protocol):
         """Something became of a subagent's session."""
         ...
 
+    def asked(self, state: State) -> None:
+        """A subagent's session has asked a person something, or has an answer."""
+        ...
+
+    def asks(self, id: str) -> list[Json]:
+        """The questions of this subagent and of those below it that keep it from its end."""
+        ...
+
 
 class Agents:
     """``start`` runs a coroutine function in the session nursery."""
@@ -67,6 +75,23 @@ class Agents:
     @property
     def busy(self) -> bool:
         return any(not one.told for one in self._owner.state.agents.values())
+
+    @property
+    def wakes(self) -> bool:
+        """Whether the end of one will have this session go on, if nobody says anything before."""
+        parked = self._owner.state.parked
+        return bool(self._owner.state.running_agents) and (parked is None or parked.by == "error")
+
+    def awaited(self) -> list[str]:
+        """Those at work that a call waits for."""
+        return [one.id for one in self._owner.state.running_agents if one.id in self._awaited]
+
+    def asks(self, *, all: bool = False) -> list[Json]:
+        """What a person is to answer before the calls that wait for subagents can end (``all``: before all
+        subagents can), the oldest first."""
+        running = [one.id for one in self._owner.state.running_agents]
+        found = [asked for id in running if all or id in self._awaited for asked in self._house.asks(id)]
+        return sorted(found, key=lambda asked: asked["asked_at"])
 
     # --- what the tool asks (`tools.agents.Kin`)
 
@@ -96,6 +121,7 @@ class Agents:
         for one in ids:
             subagenting.of(self._owner.state, one)
         self._awaited.update(ids)
+        self._owner.rested()  # who waits for this session now waits for them, too
         try:
             while any(self._owner.state.agents[one].runs for one in ids):
                 await self._owner.next_change()

@@ -162,6 +162,7 @@ class Live:
             self.driver.look_at_time()
         if any(type.startswith("approval/") for type in types):
             self.around.on_approvals()
+            self.around.kin.asked(self.state)
 
     def _note_attention(self, events: list[Event]) -> None:
         for notice in causes.notices(self.state, events):
@@ -305,8 +306,9 @@ class Live:
 
     @property
     def quiet(self) -> bool:
-        """Nothing runs, and nothing will before somebody asks or the clock does."""
-        quiet = self.ledger is None or self.ledger.idle
+        """Nothing runs, and nothing will before somebody asks or the clock does: the end of a subagent makes
+        it go on."""
+        quiet = (self.ledger is None or self.ledger.idle) and not self.agents.wakes
         return quiet and self.activity.phase == "idle" and self.state.turn is None and not self.state.runnable
 
     async def next_change(self) -> None:

@@ -199,6 +199,7 @@ class Session(Live):
         return why.why(
             self.state, id, self.activity, now=self.around.services.now(), broken_word=self.word,
             broken=self.broken.error if self.broken else None, draining=self.driver.draining,
+            awaited=self.agents.awaited(), below=self.agents.asks(),
         )  # fmt: skip
 
     def _in_question(self) -> str:
@@ -214,7 +215,8 @@ class Session(Live):
         """The result of a message, or of the n-th newest turn that has an answer (from 1)."""
         if message is not None:
             self.check_message(message)
-            return ends.settled(self.state, message) or ends.not_ended(self.state, message)
+            found = ends.settled(self.state, message)
+            return found or ends.not_ended(self.state, message, self.agents.asks())
         turn = ends.newest_answer(self.state, n)
         if turn is None:
             name = self.state.name or self.id  # of a damaged one nothing may be known

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     ledger = session.guard_person(peer)
-    running, doing = session.state.turn, session.activity.doing
+    running, doing, beside = session.state.turn, session.activity.doing, _beside(session.state)
     _check_runs(session.state, p.turn)
     asked = Abort("user", p.disposition, peer.source(), p.reason)
     clears = [m.id for items in session.state.queues.values() for m in items]
@@ -49,7 +49,7 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
         if p.disposition == "clear":
             await session.jobs.stop_all("clear", peer.source())
         await session.jobs.settled()
-        return _aborted(session, answer, doing, maintained)
+        return {**_aborted(session, answer, doing, maintained), **_ended_beside(session.state, beside)}
     late = "what it ran has not ended" if proposal.done.is_set() else "the disk has not answered"
     raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
 
@@ -111,6 +111,18 @@ def _aborted(session: Live, answer: Json, doing: str | None, maintained: bool) -
         "parked": parking.parked(state),
         "survivors": _survivors(session),
     }
+
+
+def _beside(state: State) -> tuple[list[str], list[str]]:
+    """The subagents and the jobs that go on beside its turn."""
+    return [one.id for one in state.running_agents], [job.id for job in state.running_jobs]
+
+
+def _ended_beside(state: State, before: tuple[list[str], list[str]]) -> Json:
+    """What of it has ended, and what goes on."""
+    now = _beside(state)
+    ended = [[id for id in was if id not in runs] for was, runs in zip(before, now, strict=True)]
+    return {"agents": ended[0], "jobs": ended[1], "goes_on": [*now[0], *now[1]]}
 
 
 def _survivors(session: Live) -> list[int]:

@@ -13,7 +13,7 @@ import trio
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn
 from dshd.session.owner.live import Live
-from dshd.session.shown import ends
+from dshd.session.shown import ends, questions
 
 Json = dict[str, Any]
 
@@ -46,8 +46,9 @@ async def for_rest(session: Live, *, stay: bool, asked: Collection[str] | None =
     while True:
         if session.broken is not None:
             raise session.broken.refusal()
-        if _unknown(session.state, asked, stay):
-            return ends.result(session.state, message=None, turn=None, exit=16, waited_ms=_ms_since(began))
+        asks = [*questions.approvals(session.state), *session.agents.asks(all=True)]
+        if _unknown(asks, asked, stay):
+            return ends.asks(session.state, None, asks, _ms_since(began))
         if session.quiet:
             state = session.state
             waiting = state.pending - len(state.queues["held"])
@@ -62,22 +63,23 @@ def _ms_since(began: float) -> int:
     return round((trio.current_time() - began) * 1000)
 
 
-def _unknown(state: State, asked: Collection[str] | None, stay: bool) -> bool:
+def _unknown(asks: list[Json], asked: Collection[str] | None, stay: bool) -> bool:
     """Whether an approval waits that who waits wants to be told of."""
     if asked is None:
-        return bool(state.asks) and not stay
-    return any(one.id not in asked for one in state.asks)
+        return bool(asks) and not stay
+    return any(one["id"] not in asked for one in asks)
 
 
 def _asks(session: Live, id: str, waited: int, stay: bool, asked: Collection[str] | None) -> Json | None:
-    """The result of a message that can't end before a person has answered something: its turn asks, or the
-    one that it waits behind."""
+    """The result of a message that can't end before a person has answered something: its turn asks, or a
+    subagent that it waits for, or the turn that it waits behind."""
     state = session.state
     found = state.receipts[id]
     concerns = found.state != "held" and not (found.state == "pending" and state.is_parked(id))
-    if session.broken is not None or not concerns or not _unknown(state, asked, stay):
+    if session.broken is not None or not concerns:
         return None
-    return ends.result(state, message=id, turn=None, exit=16, waited_ms=waited)
+    asks = [*questions.approvals(state), *session.agents.asks()]
+    return ends.asks(state, id, asks, waited) if _unknown(asks, asked, stay) else None
 
 
 def _stuck(session: Live, id: str, waited: int, stay: bool) -> Json | None:

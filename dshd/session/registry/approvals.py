@@ -13,6 +13,7 @@ from dshd.session.fold.who import Peer
 from dshd.session.owner.session import Session
 from dshd.session.registry.desk import Desk
 from dshd.session.registry.hops import Hops
+from dshd.session.registry.kin import asking
 from dshd.session.shown import questions
 
 Json = dict[str, Any]
@@ -33,9 +34,13 @@ class Approvals:
         self.changed = desk.changed
 
     def open(self, session: str | None = None) -> list[Json]:
-        """The questions that wait for an answer, of one session or of all, the oldest first."""
-        asking = [one for id, one in self._loaded.items() if session in (None, id)]
-        found = [approval for one in asking for approval in one.approvals()]
+        """The questions that wait for an answer, of one session and its subagents or of all, the oldest
+        first."""
+        found = [
+            approval for one in self._loaded.values() if one.state.asks
+            for approval in asking(self._loaded, one)
+            if session in (None, one.id, *(above["id"] for above in approval["works_for"]))
+        ]  # fmt: skip
         return sorted(found, key=lambda approval: approval["asked_at"])
 
     async def session_of(self, id: str) -> Session:
@@ -91,4 +96,4 @@ class Approvals:
         found = session.state.approvals.get(asked["id"]) if session is not None else None
         if session is None or found is None or found.open:
             return {**asked, "answer": "withdrawn", "arguments": None}
-        return questions.approval(session.state, found)
+        return {**questions.approval(session.state, found), "works_for": asked["works_for"]}

@@ -91,6 +91,18 @@ class Ties:
         return self._loaded.get(str(id)) if id else None
 
 
+def works_for(loaded: Mapping[str, Session], state: State) -> list[Session]:
+    """The sessions that this one works for, the nearest first: none, if it is no subagent's."""
+    parent = loaded.get(str(state.settings.get("agent") or ""))
+    return [] if parent is None else [parent, *works_for(loaded, parent.state)]
+
+
+def asking(loaded: Mapping[str, Session], session: Session) -> list[Json]:
+    """Its questions that wait for a person, and who it works for."""
+    above = [{"id": one.id, "name": one.name} for one in works_for(loaded, session.state)]
+    return [{**approval, "works_for": above} for approval in session.approvals()]
+
+
 class Kin:
     """`owner.agents.House`."""
 
@@ -168,6 +180,18 @@ class Kin:
         if parent is not None:
             parent.agents.child(state)
 
+    def asked(self, state: State) -> None:
+        """Who waits for one of those that it works for may have another end to tell of."""
+        for above in works_for(self._loaded, state):
+            above.rested()
+
+    def asks(self, id: str) -> list[Json]:
+        child = self._loaded.get(id)
+        if child is None:
+            return []
+        between = child.state.turn is None  # then it goes on when those that it has at work end
+        return [*asking(self._loaded, child), *child.agents.asks(all=between)]
+
     # --- with their parents
 
     def of(self, parent: str) -> list[str]:
@@ -189,13 +213,18 @@ class Kin:
         """``agent`` objects, the oldest first: those at work, or ``all`` that are known."""
         sessions = [await self._loader.get(session)] if session is not None else list(self._loaded.values())
         rows = [
-            shown.agent(parent.state, one, child.state if child is not None else None)
+            self._row(parent, one)
             for parent in sessions
             for one in parent.state.agents.values()
-            for child in (self._loaded.get(one.id),)
             if all or one.runs
         ]
         return sorted(rows, key=lambda row: row["started_at"])
+
+    def _row(self, parent: Session, one: Subagent) -> Json:
+        child = self._loaded.get(one.id)
+        if child is None:
+            return shown.agent(parent.state, one, None)
+        return shown.agent(parent.state, one, child.state, child.activity)
 
     async def stop(self, id: str, peer: Peer) -> Json:
         """End one. Raises `NotFound`, `Conflict` if it has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dshd.session.fold.receipts import Receipt
@@ -27,6 +27,12 @@ def newest_answer(state: State, n: int) -> EndedTurn | None:
     turns = (state.turns.get(number) for number in range(state.last_turn, 0, -1))
     answered = (turn for turn in turns if turn is not None and turn.answer)
     return next(itertools.islice(answered, n - 1, None), None)
+
+
+def asks(state: State, message: str | None, asked: list[dict[str, Any]], waited_ms: int) -> dict[str, Any]:
+    """The result of what can't end before a person has answered ``asked``, which may be a subagent's."""
+    found = result(state, message=message, turn=None, exit=16, waited_ms=waited_ms)
+    return {**found, "approvals": asked}
 
 
 def result(state: State, *, message: str | None, turn: EndedTurn | None, exit: int | None = None,
@@ -92,14 +98,14 @@ def settled(state: State, id: str, waited_ms: int = 0) -> dict[str, Any] | None:
     return None
 
 
-def not_ended(state: State, id: str) -> dict[str, Any]:
+def not_ended(state: State, id: str, below: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     """The result of a message that has not ended: 75, for it will by itself, or 18 where only a person can
-    move it on."""
+    move it on. ``below``: what its subagents ask."""
     found = state.receipts[id]
     waits = found.state in ("pending", "held")
     code = 18 if waits and not moves_on(state, found) else 75
-    if state.asks and (not waits or code == 75):
-        code = 16
+    if (state.asks or below) and (not waits or code == 75):
+        return asks(state, id, [*approvals(state), *below], 0)
     wait = state.turn.wait if state.turn is not None else None
     until = wait.until if wait is not None and wait.what == "provider" else None
     return {**result(state, message=id, turn=None, exit=code), "retry_at": until}

@@ -11,12 +11,14 @@ from dshd.session.fold.state import State
 
 def approval(state: State, one: Approval) -> dict[str, Any]:
     """A question, and how it ended. ``what``: in a line; ``command``: the whole of it, of `bash`;
-    ``arguments``: the call's raw text, while it is open; ``rule``: why it is asked."""
+    ``arguments``: the call's raw text, while it is open; ``rule``: why it is asked; ``works_for``: of a
+    subagent's, the sessions (``id``, ``name``) that it works for, the nearest first, where they are known."""
     return {
         "type": "approval",
         "id": one.id,
         "session": state.id,
         "name": state.name,
+        "works_for": [],
         "dir": one.grant.get("dir") or state.settings.get("dir"),
         "turn": one.turn,
         "step": one.step,

@@ -5,7 +5,7 @@ Pure functions of the state and of what the driver does just now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -23,7 +23,8 @@ Json = dict[str, Any]
 
 @attrs.frozen(slots=True)
 class Case:
-    """``broken``: the session's error, if it can't be driven; ``draining``: the daemon is stopping."""
+    """``broken``: the session's error, if it can't be driven; ``draining``: the daemon is stopping;
+    ``awaited``: the subagents that its turn waits for, and ``below``: what those ask a person."""
 
     state: State
     found: Receipt
@@ -31,6 +32,8 @@ class Case:
     broken: DshError | None = None
     broken_word: str | None = None
     draining: bool = False
+    awaited: Sequence[str] = ()
+    below: Sequence[Json] = ()
 
     @property
     def ahead(self) -> int:
@@ -43,10 +46,11 @@ class Case:
 
 def why(
     state: State, id: str, activity: Activity = IDLE, *, now: int, broken: DshError | None = None,
-    broken_word: str | None = None, draining: bool = False,
+    broken_word: str | None = None, draining: bool = False, awaited: Sequence[str] = (),
+    below: Sequence[Json] = (),
 ) -> Json:  # fmt: skip
     """The ``why`` of the protocol. Times are Unix ms; ``sentence`` tells them in UTC."""
-    case = Case(state, state.receipts[id], activity, broken, broken_word, draining)
+    case = Case(state, state.receipts[id], activity, broken, broken_word, draining, awaited, below)
     reason = next(word for word, holds in _TABLE if holds(case))
     facts = {**_blank(case), "reason": reason, **_FACTS[reason](case)}
     return {**facts, "sentence": reasons.sentence(facts, reasons.utc(now))}
@@ -152,6 +156,20 @@ def _approval(case: Case) -> Json:
     }  # fmt: skip
 
 
+def _agent_asks(case: Case) -> Json:
+    asked = case.below[0]
+    return {
+        "what": asked["id"], "detail": asked["what"], "by": {"kind": "agent", "via": asked["session"]},
+        "at": asked["asked_at"], "until_at": asked["expires_at"], "turn": case.found.turn,
+        "hint": f"dshctl allow {asked['id']}",
+    }  # fmt: skip
+
+
+def _agents(case: Case) -> Json:
+    entered = {k: v for k, v in _entered(case).items() if k != "hint"}
+    return {**entered, "what": ", ".join(case.awaited), "hint": f"dshctl agents -s {case.state.name}"}
+
+
 _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "entered": _entered, "claimed": lambda case: {"turn": case.found.turn, "at": case.stop["at"]},
     "ended": _ended, "broken": _broken,
@@ -161,7 +179,7 @@ _FACTS: Final[dict[str, Callable[[Case], Json]]] = {
     "behind": _behind,
     "resume": lambda case: {"turn": case.state.again},
     "maintenance": lambda case: {"doing": case.activity.doing, "since_at": case.activity.since},
-    "asks": _approval,
+    "asks": _approval, "agent-asks": _agent_asks, "agents": _agents,
     "rides": lambda case: {},
     "no-wake": _waits, "next": lambda case: {},
 }  # fmt: skip
@@ -181,8 +199,13 @@ def _is_inside(case: Case) -> bool:
 
 def _asks(case: Case) -> bool:
     """Whether it can't move on before a person has answered something."""
+    return bool(case.state.asks) and _needs_the_turn(case)
+
+
+def _needs_the_turn(case: Case) -> bool:
+    """Whether it can't come to its end before the turn that runs goes on."""
     found, state = case.found, case.state
-    if not state.asks or case.broken is not None:
+    if case.broken is not None:
         return False
     waits = found.state == "pending" and not state.is_parked(found.message.id)
     return waits or found.state in ("claimed", "entered")
@@ -190,6 +213,8 @@ def _asks(case: Case) -> bool:
 
 _TABLE: Final[tuple[tuple[str, Callable[[Case], bool]], ...]] = (
     ("asks", _asks),
+    ("agent-asks", lambda c: bool(c.below) and _needs_the_turn(c)),
+    ("agents", lambda c: _is_inside(c) and bool(c.awaited)),
     ("inside", lambda c: _is_inside(c) and c.activity.waits == "provider"),
     ("entered", lambda c: c.found.state in ("entered", "settled")),
     ("claimed", lambda c: c.found.state == "claimed"),

@@ -14,6 +14,7 @@ from dshctl.acp.updates import MOST, Updates
 from dshd import wire
 from dshd.errors import DshError, Full, Invalid
 from tests.dshctl.fake import SESSION
+from tests.dshctl.test_schemas import APPROVAL
 
 Json = dict[str, Any]
 
@@ -190,3 +191,14 @@ def test_lines_of_an_editor_are_requests_or_answers() -> None:
     assert [one["error"]["code"] for one in sent[2:]] == [-32700, -32600]
     assert list(peer.feed(b'{"id":"x","method":"m"')) == []
     assert list(peer.feed(b',"params":[1]}\n{"method":"n"}\n')) == [("x", "m", {}), (None, "n", {})]
+
+
+def test_a_subagents_call_is_none_of_the_threads_own() -> None:
+    """Calls are numbered in each session: the same number may be another's there."""
+    updates = Updates("/src")
+    updates.feed(message(call("read", id="t1_1_1", path="a")))
+    asked = {**APPROVAL, "session": "s5h8w2c1", "call": "t1_1_1"}
+    told = updates.call(asked, "s4h8w2c1")
+    assert (told["toolCallId"], told["title"]) == ("s5h8w2c1:t1_1_1", "rm -rf build/")
+    assert updates.call({**asked, "session": "s4h8w2c1"}, "s4h8w2c1")["toolCallId"] == "t1_1_1"
+    assert translating.permission("s4h8w2c1", told)["sessionId"] == "s4h8w2c1"

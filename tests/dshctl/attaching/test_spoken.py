@@ -94,6 +94,14 @@ def test_a_question_comes_only_when_nothing_is_typed_and_nobody_just_pressed_a_k
     assert q.due(True)[0] == []
 
 
+def test_a_subagents_question_is_asked_where_its_session_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = asking(monkeypatch, [100.0])
+    above = [{"id": "s5h8w2c1", "name": "s5h8w2c1"}, {"id": "s4h8w2c1", "name": "api"}]
+    q.know([{**ASKED, "id": "a2", "session": "s0000000", "name": "s0000000", "works_for": above}])
+    lines, _ = q.due(True)
+    assert lines[0] == "a2  s0000000, a subagent of api wants to run"
+
+
 def test_only_its_own_words_answer_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     q = asking(monkeypatch, [100.0])
     q.know([ASKED, {**ASKED, "id": "a2", "session": "s0000000"}])
