@@ -45,7 +45,9 @@ def _not_ended(result: Json, code: int) -> str:
     id = result.get("message")
     if code == exits.PARKED:
         return f"dshctl: {id} has not ended, and will not without a person.\n      dshctl why {id}"
-    return f"dshctl: {id} has not ended yet.\n      dshctl wait {id}"
+    todo = [f"dshctl allow {one['id']}" for one in result.get("approvals") or ()] or [f"dshctl wait {id}"]
+    why = "; it waits for an answer" if result.get("approvals") else ""
+    return "\n      ".join([f"dshctl: {id} has not ended yet{why}.", *todo])
 
 
 def _where(cli: Cli, message: str | None, session: str | None) -> Json:

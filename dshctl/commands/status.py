@@ -130,7 +130,7 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
         return [f"{head}  {nothing}", *_tail(status, sessions, now)]
     names = {session["id"]: sentences.name_of(session) for session in sessions}
 
-    def rows(found: list[Json], row: Callable[[Json, int], Row]) -> list[Row]:
+    def each(found: list[Json], row: Callable[[Json, int], Row]) -> list[Row]:
         return [_works_for(session, names, row(session, now)) for session in found]
 
     needed = [
@@ -138,8 +138,8 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     ]
     blocks = [
         ("needs you", needed + [_need_schedule(row, now) for row in refused]),
-        ("waits", rows(waits, _waiting)),
-        ("running", rows(running, _running)),
+        ("waits", each(waits, _waiting)),
+        ("running", each(running, _running)),
         ("in the background", jobs),
     ]
     every = [row for _, rows in blocks for row in rows]

@@ -401,7 +401,7 @@ def test_abort_says_what_it_stopped_and_how_to_go_on(dshctl: Dshctl, fake: Fake)
         "and subagents s5h8w2c1, s6h8w2c1 and j3.",
         "j4 goes on.   end it: dshctl jobs stop j4",
     ]
-    nothing = {"turn": None, "doing": None, "jobs": [], "goes_on": []}
+    nothing: Json = {"turn": None, "doing": None, "jobs": [], "goes_on": []}
     fake.answers["session.abort"] = {**aborted, **beside, **nothing}
     assert dshctl("abort").out == "api: stopped subagents s5h8w2c1, s6h8w2c1; no turn ran.\n"
     dshctl("abort", "--clear", "--turn", "3", "--reason", "no", "api")

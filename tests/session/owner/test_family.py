@@ -9,6 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from dshd import wire
+from dshd.model.chunks import Usage
 from dshd.session.owner.session import Session
 from dshd.tools.tool import Rule
 from tests.session.owner.test_agents import START, Family, agent, child_of, family, gate, waiting
@@ -76,6 +77,65 @@ async def test_who_waits_for_a_turn_that_waits_for_a_subagent_is_told_what_that_
         assert f"subagent {question['session']}, which needs your answer to a1 (quick x)." in why["sentence"]
         await allow(world, "a1")
         assert (await settled(session, message))["text"] == "thanks"
+
+
+async def waiter(session: Session, message: str, results: list[Any]) -> None:
+    results.append(await session.wait_message(message))
+
+
+async def told_of(results: list[Any]) -> list[str]:
+    await wait_all_tasks_blocked()
+    assert [result["exit"] for result in results] == [16]
+    return [one["id"] for one in results[0]["approvals"]]
+
+
+async def test_who_waits_is_told_at_once_though_nothing_is_written_for_the_session_itself() -> None:
+    opened = trio.Event()
+
+    async def asks() -> Any:
+        await opened.wait()
+        return [chunk for chunk in call("quick:x") if not isinstance(chunk, Usage)]
+
+    async with asking(START, agent(action="wait"), child=[asks]).run() as world:
+        session, message = await began(world)
+        await waiting(session)
+        results: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiter, session, message, results)
+            await wait_all_tasks_blocked()
+            seq = session.state.seq
+            opened.set()
+            await asked(world)
+            assert await told_of(results) == ["a1"]
+            assert session.state.seq == seq
+
+
+async def test_who_waits_is_told_at_once_when_the_turn_comes_to_wait_for_one_that_asks() -> None:
+    async with asking(START, call("gate:g"), child=[call("quick:x")]).run() as world:
+        session, message = await began(world)
+        await asked(world)
+        await world.gate.began.wait()
+        results: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiter, session, message, results)
+            await wait_all_tasks_blocked()
+            assert results == []
+            nursery.start_soon(session.agents.wait, None)
+            assert await told_of(results) == ["a1"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_asked_below_a_subagent_that_has_nothing_to_do_itself_counts_too() -> None:
+    lower = {"child": [agent(action="start", prompt="further down"), say("later")], "deep": [call("quick:x")]}
+    async with asking(START, agent(action="wait"), **lower).run() as world:
+        session, message = await began(world)
+        await waiting(session)
+        await asked(world)
+        child = await child_of(world, session)
+        await until(child, lambda: child.state.turn is None)
+        result = await at_once(session.wait_message(message))
+        assert result is not None
+        assert result["exit"] == 16
 
 
 async def test_what_a_subagent_asks_holds_up_nobody_whose_turn_goes_on_beside_it() -> None:
