@@ -60,7 +60,7 @@ def _open(s: Scratch) -> Opened | None:
     queueing.come_due(s)
     if not s.state.goes_on:
         return None
-    number = s.state.last_turn + 1
+    number = s.state.next_turn
     if (again := s.state.again) is not None:
         notice = RESUME_NOTICE if s.state.resume is not None else None
         s.emit("turn/start", {"turn": number, "retry_of": again})

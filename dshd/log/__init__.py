@@ -3,8 +3,9 @@
 This is the format's specification. The modules, in the order of a line's life: `vocabulary` (the types
 that this version knows), `codec` (an event and its bytes), `writer` (batches to disk, in `threads`),
 `disk` (what a disk promises), `reader` and `survey` (bytes to good events), `recovery` (opening),
-`repair`, `fault` (the note of a failed disk), `there` (what stands where a log should), `store` (the
-directories), `lock` (one daemon each), `memory` (a disk for tests, that fails on request).
+`repair`, `fault` (the note of a failed disk), `witness` (what was durable once, as other files tell),
+`sealed` (the form of those files), `there` (what stands where a log should), `store` (the directories),
+`lock` (one daemon each), `memory` (a disk for tests, that fails on request).
 
 The file
     ``STATE/sessions/<id>/log.jsonl``, 0600 in a directory 0700. UTF-8. One event per line; a line
@@ -50,11 +51,13 @@ Good and bad lines
     A line is good if it is whole, its checksum is right and its seq is the one that is due. From
     the first bad line on, either nothing was ever acknowledged (the torn tail: moved to
     ``log.torn-<seq>`` and cut, at the next opening), or a later good line proves by its ``synced``
-    that the bad one was on disk once: then the log is *damaged*. See `dshd.log.survey`.
+    that the bad one was on disk once: then the log is *damaged*. See `dshd.log.survey`. So it is if it
+    ends before what was durable once, as files beside it tell (`dshd.log.witness`).
 
 ``log/gap {first, last, file}``
     Written by a repair in the place of events that can't be read any more. Its seq is ``first``,
-    the next line's is ``last`` + 1; the old bytes are in ``file``, beside the log.
+    the next line's is ``last`` + 1; the old bytes are in ``file``, beside the log. There may have been
+    fewer events: no seq, message or turn is given a number that one of them may have had.
 
 ``log/repaired {file, regions}``
     The end of a repaired log. What refers into a gap is to be ignored, what was open at it closed.
@@ -64,7 +67,8 @@ Beside the log
     a repair), ``log.foreign`` (a file that somebody had put in the log's place), ``log.faulted``
     (the disk failed; gone when the session was reopened). Of these only the last is ever read again.
 
-    Derived, and ignored unless they fit, so that they may be deleted or copied at any time:
+    Derived, and ignored unless they fit, so that they may be deleted or copied at any time (but for what
+    they tell of a log that was cut: `dshd.log.witness`):
     ``checkpoint.json``, ``ended.jsonl``, ``ended.index`` (`dshd.session.disk.checkpoint`), ``view.json``, and
     for all sessions ``STATE/views.jsonl`` (`dshd.session.registry.index`).
 """

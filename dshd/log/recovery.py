@@ -8,6 +8,7 @@ returns; if that fails nothing was believed.
 
 - a *torn tail* was never acknowledged: it is copied to ``log.torn-<seq>``, synced, and only then
   cut off;
+- a log that ends before what a fault's note or another file beside it tells of (`witness`) is damaged, too;
 - a *damaged* log, or one from a *newer version*, is not touched. Its good lines are returned, with
   a ``log/gap`` where seqs are missing, so that it can be shown; it can't be continued.
   `repair` makes a damaged one whole (`dshd.log.repair`).
@@ -27,11 +28,11 @@ from pathlib import Path
 import attrs
 
 from dshd.errors import Damaged
-from dshd.log import fault
+from dshd.log import fault, witness
 from dshd.log.codec import Event
 from dshd.log.disk import Disk, LogFile, explained, new_name
 from dshd.log.reader import scan, survey
-from dshd.log.repair import RepairReport, repair
+from dshd.log.repair import RepairReport, durable_once, repair
 from dshd.log.survey import Damage, Region, Start
 from dshd.log.there import told
 from dshd.log.vocabulary import gap_event, why_unsupported
@@ -105,7 +106,7 @@ def open_log(
     """
     with told("open", path, disk):
         disk.unlink(new_name(path))  # left by a crash while the log was copied
-        durable = _leave_fault(disk, path)
+        durable = max(_leave_fault(disk, path), witness.told(disk, path))
         file = disk.open_log(path)
         try:
             opened = _judge(disk, path, file, known_types, each, durable, begin())
@@ -130,8 +131,7 @@ def read_log(
     leave it out. Durability: none, nothing is synced.
     """
     with told("read", path, disk):
-        note = fault.read(disk, path)
-        return _judge(disk, path, None, known_types, each, note.seq if note else -1, begin())
+        return _judge(disk, path, None, known_types, each, durable_once(disk, path), begin())
 
 
 def _judge(

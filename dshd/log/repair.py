@@ -3,9 +3,10 @@
 A new file is written beside the old one. It holds every good line, byte for byte; where seqs are
 missing one ``log/gap {first, last, file}`` line, whose seq is ``first`` and after which ``last`` + 1
 follows: the one jump that readers accept; and at its end ``log/repaired``, which lists the regions.
-Bytes too many (a second writer's lines, garbage between two lines that follow each other) leave no
-gap. A tail that was never acknowledged is left out, as at any opening. The old file keeps its bytes
-under the name ``log.damaged-<seq>``, which is what ``file`` says.
+Behind an end that is missing, of which only a `witness` tells, and not how far it went, ``last`` is
+`witness.SPARE` more. Bytes too many (a second writer's lines, garbage between two lines that follow each
+other) leave no gap. A tail that was never acknowledged is left out, as at any opening. The old file keeps
+its bytes under the name ``log.damaged-<seq>``, which is what ``file`` says.
 
 A header that is bad can't be a gap: nothing could be said of the session. It is written anew, from
 what its bytes still tell and else from the most careful values (`salvage`).
@@ -20,12 +21,12 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
 from dshd.errors import Internal, Invalid, Unsupported
-from dshd.log import fault
+from dshd.log import fault, witness
 from dshd.log.codec import Event, encode, lossless
 from dshd.log.disk import PIECE, Disk, new_name
 from dshd.log.reader import read_header, scan, survey
@@ -35,6 +36,8 @@ from dshd.log.vocabulary import FORMAT_VERSION, HEADER, REPAIRED, after, gap_eve
 
 # (bytes of the bad header, session id, Unix ms) -> the data of a new one
 MakeHeader = Callable[[bytes, str, int], dict[str, Any]]
+
+T = TypeVar("T")
 
 _MODES = ("read-only", "workspace", "full")
 
@@ -95,18 +98,29 @@ def repair(
     """
     with told("repair", path, disk):
         _replace_link(disk, path)
-        note = fault.read(disk, path)
-        durable = note.seq if note else -1
+        noted, witnessed = _noted(disk, path), witness.told(disk, path)
+        durable, spare = max(noted, witnessed), witness.SPARE if witnessed > noted else 0
         found = survey(disk, path, durable=durable)
         if not found.damage:
             return RepairReport()
         _refuse_unknown_format(disk, path)
         kept = disk.keep_synced(path, f"log.damaged-{found.damage[0].first}")
         end = found.torn.start if found.torn else None
-        build = _Build(disk, path, kept, time.time_ns() // 1_000_000 if now is None else now, make_header)
+        at = time.time_ns() // 1_000_000 if now is None else now
+        build = _Build(disk, path, kept, at, make_header, spare)
         size = _put(disk, path, build.lines(scan(disk, path, end=end, durable=durable)))
         fault.forget(disk, path)
         return RepairReport(tuple(build.regions), kept, build.next, size, build.header)
+
+
+def durable_once(disk: Disk, path: Path) -> int:
+    """Up to which seq the log was on disk, as far as what lies beside it tells; -1 for nothing."""
+    return max(_noted(disk, path), witness.told(disk, path))
+
+
+def _noted(disk: Disk, path: Path) -> int:
+    note = fault.read(disk, path)
+    return note.seq if note else -1
 
 
 def _replace_link(disk: Disk, path: Path) -> None:
@@ -149,21 +163,23 @@ def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
 class _Build:
     """The lines of the new log; afterwards ``regions``, ``next`` (seq) and ``header`` tell of it."""
 
-    def __init__(self, disk: Disk, path: Path, kept: str, now: int, make_header: MakeHeader) -> None:
+    def __init__(self, disk: Disk, path: Path, kept: str, now: int, make_header: MakeHeader,
+                 spare: int = 0) -> None:  # fmt: skip
         self._disk = disk
         self._path = path
         self._kept = kept
         self._now = now
         self._make_header = make_header
+        self._spare = spare
         self.regions: list[Damage] = []
         self.next = 0
         self.header = False
 
     def lines(self, items: Iterable[tuple[int, Event, bytes] | Region]) -> Iterator[bytes]:
-        for item in items:
+        for item, is_last in _with_last(items):
             if isinstance(item, Region):
                 self.regions.append(Damage.of(item))
-                yield from map(self._encode, self._stand_ins(item))
+                yield from map(self._encode, self._stand_ins(item, is_last))
             else:
                 self.next = after(item[1])
                 yield item[2]
@@ -173,13 +189,14 @@ class _Build:
         self.next = after(event)
         return encode(event)
 
-    def _stand_ins(self, region: Region) -> Iterator[Event]:
+    def _stand_ins(self, region: Region, is_last: bool) -> Iterator[Event]:
         if region.first == 0 and region.last != -1:  # not just bytes too many before a good header
             self.header = True
             yield Event(0, self._now, HEADER, self._new_header(region))
         first = max(region.first, 1)
         if region.last is not None and region.last >= first:
-            yield gap_event(first, region.last, self._now, self._kept)
+            last = region.last + (self._spare if is_last else 0)  # that many at least, maybe more
+            yield gap_event(first, last, self._now, self._kept)
 
     def _new_header(self, region: Region) -> dict[str, Any]:
         raw = self._disk.read_bytes(self._path, region.start, min(region.end, region.start + PIECE))
@@ -188,3 +205,13 @@ class _Build:
     def _repaired(self) -> Event:
         data = {"file": self._kept, "regions": [attrs.asdict(region) for region in self.regions]}
         return Event(self.next, self._now, REPAIRED, data, synced=self.next - 1)
+
+
+def _with_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each, and whether no other follows."""
+    rest = iter(items)
+    for item in rest:
+        for following in rest:
+            yield item, False
+            item = following
+        yield item, True

@@ -84,6 +84,9 @@ class Damage:
 
     def sentence(self, name: str = "log.jsonl") -> str:
         """``damaged at line 3000 (bytes 412033-412690 of log.jsonl)``; bytes inclusive, as people count."""
+        if self.start == self.end and self.last_seq is not None and self.last_seq >= self.first_seq:
+            missing = f"the events {self.first_seq} to {self.last_seq} are missing"
+            return f"damaged at line {self.line}: {missing} (at byte {self.start} of {name})"
         return f"damaged at line {self.line} (bytes {self.start}-{max(self.start, self.end - 1)} of {name})"
 
     @classmethod

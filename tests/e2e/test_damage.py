@@ -90,6 +90,8 @@ WITHOUT_A_DAEMON: dict[str, tuple[Spoil, str]] = {
     "a-line-gone": (at(5, lambda line: []), REPAIR),
     "no-header": (at(0, lambda line: [line[5:]]), REPAIR),
     "empty": (lambda log: os.truncate(log, 0), REPAIR),
+    "its-end-gone": (lambda log: replaced(log, lines(log)[:-3]), REPAIR),
+    "all-but-its-header-gone": (lambda log: os.truncate(log, len(lines(log)[0])), REPAIR),
     "a-link": (a_link, REPAIR),
     "another-version": (at(0, lambda line: [signed(line, b'"version":1', b'"version":9')]), UPDATE),
     "an-unknown-event": (at(5, lambda line: [signed(line, b'"type":"', b'"type":"x')]), UPDATE),

@@ -56,7 +56,7 @@ def decide(s: Scratch, message: str | None, by: Mapping[str, Any]) -> Again:
         s.emit("session/reopened", {"by": dict(by)})
     if turn.number != s.state.again:
         s.emit("driver/woken", {"by": dict(by), "retry": turn.number})
-    return Again(message or opener(s.state, turn), turn, s.state.last_turn + 1, s.state.seq, reopens)
+    return Again(message or opener(s.state, turn), turn, s.state.next_turn, s.state.seq, reopens)
 
 
 def opener(state: State, turn: EndedTurn) -> str:

@@ -7,5 +7,5 @@
 - Beside it, not derived: `shelf` (attachments).
 - For all sessions: `days` (what was spent today); `spent` (what one spent, from its log).
 
-`sealed` is the form of small files that can be made again. Formats: `dshd.log`.
+Formats: `dshd.log`.
 """

@@ -5,7 +5,8 @@ Rules:
 - **Derived.** ``checkpoint.json``, ``ended.jsonl`` and ``ended.index`` can be deleted at any time, or be
   copied, cut, or of another version: they are ignored unless they match, and made again.
 - **Only what is durable.** A checkpoint covers events that were synced when its state was looked at; so
-  no fault and no power cut can take from the log what a checkpoint speaks of. It is written to a
+  no fault and no power cut can take from the log what a checkpoint speaks of; where somebody did, it tells
+  (`log.witness`). It is written to a
   temporary file, synced, renamed; the archive that it names (`archive`) is synced before.
 - **Nothing is believed unread.** A checkpoint holds the CRC-32 of all the log's bytes before its place,
   and every opening reads them and compares. That costs a second for some gigabytes, a tenth of what
@@ -32,14 +33,15 @@ import attrs
 import orjson
 
 from dshd.errors import Damaged
+from dshd.log import witness
 from dshd.log.codec import BadLine, decode
 from dshd.log.disk import Disk
 from dshd.log.reader import read_lines
 from dshd.log.recovery import Start
+from dshd.log.sealed import seal, unseal
 from dshd.log.vocabulary import after
 from dshd.session.disk import freeze
 from dshd.session.disk.archive import Archive, Ended, Extent, Lost
-from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold.layer import Rows, Table
 from dshd.session.fold.state import State
 from dshd.session.fold.surface import Entry
@@ -257,6 +259,7 @@ def write(kept: Kept, snapshot: Snapshot) -> Written:
     ended = take_ended(state)
     extent = kept.archive.grown(ended) if ended else kept.archive.extent
     body = orjson.dumps({
+        **witness.testimony(disk, log, mark.seq),
         "fold": freeze.fingerprint(),
         "mark": attrs.asdict(mark),
         "extent": attrs.asdict(extent),

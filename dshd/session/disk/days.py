@@ -24,7 +24,7 @@ import orjson
 import trio
 
 from dshd.log.disk import Disk
-from dshd.session.disk.sealed import seal, unseal
+from dshd.log.sealed import seal, unseal
 from dshd.session.fold import spending
 from dshd.session.fold.spending import KEPT, QUARTER_MS, Quarters, Usage
 

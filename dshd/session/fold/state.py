@@ -56,7 +56,8 @@ class State:
     ``resume``: a turn that a planned stop interrupted at a step boundary, to be gone on with;
     ``retry``: one that somebody wants once more. Both run although the session may be parked.
     ``gap``: the log was repaired (see `gap`); ``doubted``: what was pending at a gap, until an opening
-    has held what of it still waits. ``removals``: what can be undone, the newest last. ``spent``: usage
+    has held what of it still waits. ``lost_turns``: how many numbers after
+    ``last_turn`` a gap may have given. ``removals``: what can be undone, the newest last. ``spent``: usage
     of all turns, and ``lately``: of the last day (see `spending`). ``raised``: by how much the session's
     own budgets were raised; ``adding``: those of the turn that is to be retried. ``weight``, ``timed``,
     ``waking``: bytes of all that waits, how many of it come due or expire, and how many were sent with
@@ -83,6 +84,7 @@ class State:
     next_message: int = 1
     turn: OpenTurn | None = None
     last_turn: int = 0
+    lost_turns: int = 0
     parked: Parked | None = None
     woken: bool = False
     resume: int | None = None
@@ -149,6 +151,11 @@ class State:
     def again(self) -> int | None:
         """The ended turn that the next one goes on with, or repeats."""
         return self.resume if self.resume is not None else self.retry
+
+    @property
+    def next_turn(self) -> int:
+        """The number of the turn that is opened next: one that none had."""
+        return self.last_turn + self.lost_turns + 1
 
     @property
     def asks(self) -> tuple[Approval, ...]:

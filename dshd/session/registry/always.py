@@ -15,8 +15,8 @@ import orjson
 import trio
 
 from dshd.log.disk import explained
+from dshd.log.sealed import seal, unseal
 from dshd.log.store import Store
-from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold.approvals import Allowed
 from dshd.session.registry.hops import Hops
 from dshd.tools.grants import Grant

@@ -17,9 +17,10 @@ from typing import Any, Final
 import orjson
 
 from dshd import wire
+from dshd.log import witness
 from dshd.log.disk import Disk
+from dshd.log.sealed import seal, unseal
 from dshd.log.store import LOG
-from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold.state import State
 from dshd.session.shown import views
 
@@ -98,9 +99,10 @@ def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[J
     return fit, {v["id"]: v for v in found if v["id"] not in fitting}
 
 
-def write_beside(disk: Disk, log: Path, view: Json) -> None:
-    """Durability: as for `write`."""
-    disk.write_atomic(log.with_name(VIEW), seal(orjson.dumps(view)))
+def write_beside(disk: Disk, log: Path, view: Json, durable: int = -1) -> None:
+    """``durable``: all up to this seq is. Durability: as for `write`."""
+    known = witness.testimony(disk, log, durable) if durable >= 0 else {}
+    disk.write_atomic(log.with_name(VIEW), seal(orjson.dumps({**known, **view})))
 
 
 def read_beside(disk: Disk, log: Path) -> Json | None:
@@ -115,6 +117,7 @@ def saved_beside(disk: Disk, log: Path) -> Json | None:
         view: Json = orjson.loads(unseal(disk.read_bytes(log.with_name(VIEW))))
     except (OSError, ValueError):
         return None
+    view.pop("durable", None)
     return view if view.keys() >= FIELDS else None
 
 

@@ -214,9 +214,10 @@ class Listing:
         if session.ledger is None or session.broken is not None:
             return
         view, path = self._with_lately(session.show()), self._store.log_path(session.id)
+        durable = session.ledger.writer.synced
         try:
             async with self._saving:
-                await self._hops.read(lambda: index.write_beside(self._store.disk, path, view))
+                await self._hops.read(lambda: index.write_beside(self._store.disk, path, view, durable))
         except OSError as error:
             log.warning("session %s: %s was not written: %s", session.id, index.VIEW, error)
 

@@ -17,8 +17,8 @@ import trio
 
 from dshd.log.disk import explained
 from dshd.log.reader import read_lines
+from dshd.log.sealed import seal, unseal
 from dshd.log.store import OWN, Store
-from dshd.session.disk.sealed import seal, unseal
 from dshd.session.registry.hops import Hops
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ import orjson
 import trio
 
 from dshd.log.disk import Disk
+from dshd.log.sealed import seal, unseal
 from dshd.log.store import Store
 from dshd.session.deciding import sending
 from dshd.session.disk import opening
-from dshd.session.disk.sealed import seal, unseal
 from dshd.session.fold.state import State
 from dshd.session.registry.hops import Hops
 from dshd.session.shown import ends, views

@@ -101,7 +101,7 @@ def would(state: State | None, word: str, *, receipt: Mapping[str, Any] | None =
 
 def _would_turn(state: State | None, word: str, got: Mapping[str, Any]) -> int | None:
     if word == "start-turn":
-        return state.last_turn + 1 if state else 1
+        return state.next_turn if state else 1
     return got.get("turn") if word in ("join-turn", "duplicate") else None
 
 

@@ -301,7 +301,10 @@ async def test_a_shorter_log_is_not_what_the_checkpoint_speaks_of(autojump_clock
         path = world.store.log_path(id)
         good = memory(world).peek(path)
         memory(world).poke(path, good[: good.rindex(b"\n", 0, -1) + 1])
-        assert same(world, id).kept.mark.offset == 0  # type: ignore[union-attr]
+        quick = same(world, id)
+        assert quick.kept.mark.offset == 0  # type: ignore[union-attr]
+        assert quick.broken is not None
+        assert quick.broken.word == "damaged"
 
 
 # --- crashes ---------------------------------------------------------------------------------------
@@ -333,7 +336,7 @@ async def test_a_power_cut_at_any_disk_call_never_changes_what_is_loaded(
     written = 0
     for cut in cuts:
         after = World(cut)
-        same(after, session.id)
+        assert same(after, session.id).broken is None  # what is told of a log is never more than the log
         if after.disk.exists(place(after, session.id, checkpoint.NAME)):
             written += 1
             checkpoint.restore(after.disk, after.store.log_path(session.id))  # what is there always fits

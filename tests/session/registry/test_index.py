@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from dshd.log.memory import MemoryDisk
-from dshd.session.disk.sealed import seal
+from dshd.log.sealed import seal
 from dshd.session.registry import index
 from dshd.session.registry.index import VIEW
 from tests.session.rig import STATE, World, followup, say, settled

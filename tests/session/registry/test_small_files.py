@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dshd.log.memory import MemoryDisk
+from dshd.log.sealed import seal
 from dshd.log.store import Store
 from dshd.session.disk import days
-from dshd.session.disk.sealed import seal
 from dshd.session.registry import always, numbers, run_keys
 
 READS: dict[str, tuple[Callable[[Store], Any], Any]] = {

@@ -80,6 +80,9 @@ def _gap(state: State, event: Event) -> None:
     """A repaired log: from here on, what refers into the gap is made to fit, or ignored."""
     state.gap, state.retry, state.adding = True, None, None
     state.doubted = (*state.doubted, *gaps.doubted(state))
+    lost = event.data["last"] - event.data["first"] + 1
+    state.next_message += lost  # each may have brought one; a number is given once
+    state.lost_turns += (lost + 1) // 2
 
 
 def _repaired(state: State, event: Event) -> None:

@@ -27,7 +27,7 @@ def _turn_start(state: State, event: Event) -> None:
         turn = evolve(state.turn, members=ended.members, then_park=ended.then_park)
         state.turn = counting.take_over(state, turn, ended)
     state.last_turn, state.woken, state.resume, state.retry = number, False, None, None
-    state.adding = None
+    state.adding, state.lost_turns = None, 0
 
 
 def _attempt_again(state: State, event: Event, id: str, turn: int) -> None:
