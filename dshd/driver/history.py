@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dshd.model.grown import Grown, shared
 from dshd.model.request import Memo
 from dshd.prompt.tokens import estimate_message
 from dshd.session.fold.events import excerpt, text_block
@@ -19,61 +20,67 @@ Neutral = dict[str, Any]
 
 
 class History:
-    """``names``: tool call id -> tool name, for results that the model's side must name. ``place``:
-    the directory where the model finds attachments."""
+    """What it has: the messages of the durable surface, and behind them those of one that was being decided,
+    which are used again if these very entries become durable: what encoding has done goes by identity."""
 
     def __init__(self) -> None:
-        self._messages: list[Neutral] = []
-        self.tokens = 0  # of the messages, about
         self.memo = Memo()  # what encoding has done already, by the identity of these very messages
+        self._messages: Grown[Neutral] = Grown()
+        self._sums = [0]  # tokens of the first n messages, about
+        self._durable = 0  # messages
+        self._ahead: list[Entry] = []  # of the others
         self._first: int | None = None
         self._last: int | None = None
         self._replacements = 0
-        self._names: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # {tool call id: tool name}, for results that must name theirs
         self._place: str | None = None
-        self._ahead: list[tuple[Entry, Neutral]] = []  # of a surface that was not durable
 
-    def of(self, surface: Rows[Entry], place: str | None = None) -> list[Neutral]:
-        """The neutral messages of ``surface``, oldest first (see `model.request`)."""
-        if place != self._place or not self._begins(surface):
-            self._messages, self._names, self.tokens, self._ahead = [], {}, 0, []
-        self._place, self._replacements = place, surface.replacements
-        for i in range(len(self._messages), len(surface)):
-            message = self._derived(surface[i])
-            self._messages.append(message)
-            self.tokens += estimate_message(message)
-        if len(surface):
-            self._first, self._last = surface[0].seq, surface[-1].seq
+    @property
+    def tokens(self) -> int:
+        """Of the messages of the durable surface, about."""
+        return self._sums[self._durable]
+
+    def of(self, surface: Rows[Entry], place: str | None = None) -> Grown[Neutral]:
+        """The neutral messages of ``surface``, oldest first (see `model.request`). ``place``: the directory
+        where the model finds attachments."""
+        self._follow(surface, surface, place)
         return self._messages
 
     def ahead(
         self, durable: Rows[Entry], surface: Rows[Entry], place: str | None = None
-    ) -> tuple[list[Neutral], int]:
-        """The messages of a ``surface`` that is being decided over the ``durable`` one, and their tokens.
-
-        Of what may yet be dropped nothing is kept but the messages themselves, which are used again if
-        these very entries become durable: what encoding has done for them goes by identity.
-        """
-        past = self.of(durable, place)
+    ) -> tuple[Grown[Neutral], int]:
+        """The messages of a ``surface`` that is being decided over the ``durable`` one, and their tokens."""
         if surface.replacements != durable.replacements:
             other = History()
             return other.of(surface, place), other.tokens
-        new = [surface[i] for i in range(len(past), len(surface))]
-        self._ahead = [(entry, self._derived(entry)) for entry in new]
-        messages = [message for _, message in self._ahead]
-        return [*past, *messages], self.tokens + sum(map(estimate_message, messages))
+        self._follow(durable, surface, place)
+        return self._messages, self._sums[-1]
 
-    def _derived(self, entry: Entry) -> Neutral:
-        return next((message for known, message in self._ahead if known is entry), None) or self._neutral(
-            entry
-        )
+    def _follow(self, durable: Rows[Entry], surface: Rows[Entry], place: str | None) -> None:
+        """Have the messages of ``surface``, which begins with the ``durable`` one."""
+        if place != self._place or not self._begins(durable):
+            self._messages, self._sums, self._durable, self._ahead, self._names = Grown(), [0], 0, [], {}
+        self._place, self._replacements = place, durable.replacements
+        entries = [surface[i] for i in range(self._durable, len(surface))]
+        same = shared(self._ahead, entries)
+        new = [self._neutral(entry) for entry in entries[same:]]
+        known = self._durable + same
+        self._messages = self._messages[:known].plus(new)
+        del self._sums[known + 1 :]
+        for message in new:
+            self._sums.append(self._sums[-1] + estimate_message(message))
+        self._ahead = entries[len(durable) - self._durable :]
+        self._durable = len(durable)
+        if self._durable:
+            self._first, self._last = durable[0].seq, durable[-1].seq
 
     def _begins(self, surface: Rows[Entry]) -> bool:
-        """Whether the surface has only grown since."""
-        known = len(self._messages)
-        if known > len(surface) or surface.replacements != self._replacements:
+        """Whether the durable surface has only grown since."""
+        if self._durable > len(surface) or surface.replacements != self._replacements:
             return False
-        return known == 0 or (surface[0].seq == self._first and surface[known - 1].seq == self._last)
+        if self._durable == 0:
+            return True
+        return surface[0].seq == self._first and surface[self._durable - 1].seq == self._last
 
     def _neutral(self, entry: Entry) -> Neutral:
         for block in entry.data["content"] if entry.type == "assistant/message" else ():

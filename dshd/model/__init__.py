@@ -3,6 +3,7 @@
 In reading order:
 
 - `request` and `chunks`: what goes in and what comes out, in dshd's own words;
+- `grown`: what is longer with each step;
 - `errors`: the failure codes, all that policy looks at; `failures`: how a provider's refusal becomes one;
 - `checker`: makes any history one that providers take;
 - `blocks`: chunks into the blocks of a message, as two tables; `believed`: what of its usage can be;

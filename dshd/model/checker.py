@@ -18,6 +18,7 @@ What is right already comes back equal, and checking twice changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -25,7 +26,8 @@ import orjson
 
 from dshd import nesting
 from dshd.model.errors import ModelError
-from dshd.model.request import Block, Memo, Message, ModelRequest, ToolSpec, shared, tool_calls
+from dshd.model.grown import Grown, shared
+from dshd.model.request import Block, Memo, Message, ModelRequest, ToolSpec, tool_calls
 
 NO_OUTPUT = "(no output)"
 EARLIER = "(what was said before is not shown)"
@@ -38,7 +40,7 @@ NO_RESULT = "no result: the call was interrupted; it may have run in part. Check
 def check(request: ModelRequest) -> ModelRequest:
     """The request as it may be sent. `ModelError` ``INVALID_REQUEST`` if nothing is left to answer."""
     cleaned = request.memo.each("checked", request.messages, _clean_message)
-    messages = tuple(_framed(_paired([m for m in cleaned if m is not None], request.memo)))
+    messages = _framed(_paired(cleaned, request.memo))
     if not messages:
         raise ModelError("INVALID_REQUEST", "there is nothing to send: the conversation is empty")
     return attrs.evolve(
@@ -49,12 +51,12 @@ def check(request: ModelRequest) -> ModelRequest:
     )
 
 
-def _framed(messages: list[Message]) -> list[Message]:
+def _framed(messages: Grown[Message]) -> Grown[Message]:
     """Providers want a user to begin, and something to answer at the end."""
     if messages and messages[0]["role"] != "user":
-        messages.insert(0, _said(EARLIER))
+        messages = Grown([_said(EARLIER), *messages])
     if messages and messages[-1]["role"] == "assistant":
-        messages.append(_said(GO_ON))
+        messages = messages.plus([_said(GO_ON)])
     return messages
 
 
@@ -162,48 +164,55 @@ def _object(arguments: str) -> str:
 
 @attrs.define
 class _Pairing:
-    """A history being put in order. ``settled``: every call so far has its result, so more may follow."""
+    """A history being put in order; None stands for a message that isn't sent. ``settled``: every call so far
+    has its result, so more may follow."""
 
-    source: list[Message] = attrs.field(factory=list)
-    out: list[Message] = attrs.field(factory=list)
+    source: Sequence[Message | None] = ()
+    out: Grown[Message] = attrs.field(factory=Grown)
     used: set[str] = attrs.field(factory=set)  # call ids
     settled: bool = True
 
 
-def _paired(messages: list[Message], memo: Memo) -> list[Message]:
+def _paired(messages: Grown[Message | None], memo: Memo) -> Grown[Message]:
     """Each assistant message with calls, then its results; everything else in its old order.
 
     Goes on from the last history, if this one begins with it and nothing in it was left open.
     """
-    last: _Pairing = memo.kept.get("paired") or _Pairing()
-    known = len(last.source)
-    if not last.settled or shared(last.source, messages) < known:
-        last, known = _Pairing(), 0
-    pairing = _Pairing(messages, list(last.out), set(last.used))
+    pairing: _Pairing = memo.kept.pop("paired", None) or _Pairing()
+    known = len(pairing.source)
+    if not pairing.settled or shared(pairing.source, messages) < known:
+        pairing, known = _Pairing(), 0
+    pairing.source = messages
     taken: set[int] = set()  # positions of results that stand with their calls already
+    new: list[Message] = []
     for at in range(known, len(messages)):
-        _pair(pairing, at, taken)
+        new += _pair(pairing, at, taken)
+    pairing.out = pairing.out.plus(new)
     memo.kept["paired"] = pairing
-    return list(pairing.out)
+    return pairing.out
 
 
-def _pair(pairing: _Pairing, at: int, taken: set[int]) -> None:
+def _pair(pairing: _Pairing, at: int, taken: set[int]) -> Iterator[Message]:
     message = pairing.source[at]
-    if message["role"] == "tool":
+    if message is None or message["role"] == "tool":
         return
     calls = tool_calls(message) if message["role"] == "assistant" else []
     found = [_result_for(call, pairing.source, at, taken) for call in calls]
     ids = [_unique(call["id"], pairing.used) for call in calls]
     pairing.settled = pairing.settled and None not in found
-    pairing.out.append(_renamed(message, calls, ids))
+    yield _renamed(message, calls, ids)
     results = (result or no_result(call) for result, call in zip(found, calls, strict=True))
-    pairing.out.extend(map(_answering, results, ids))
+    yield from map(_answering, results, ids)
 
 
-def _result_for(call: Block, messages: list[Message], after: int, taken: set[int]) -> Message | None:
+def _result_for(
+    call: Block, messages: Sequence[Message | None], after: int, taken: set[int]
+) -> Message | None:
     """The first result for the call that stands after it, before its id is used for another call."""
     for at in range(after + 1, len(messages)):
         message = messages[at]
+        if message is None:
+            continue
         if message["role"] == "tool":
             if message["call"] == call["id"] and at not in taken:
                 taken.add(at)

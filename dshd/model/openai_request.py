@@ -55,8 +55,8 @@ def wire_messages(request: ModelRequest, profile: Profile) -> orjson.Fragment:
         history = [_wire(m, profile, False) for m in past] + [_wire(m, profile, True) for m in running]
         written += map(orjson.dumps, _alternating(history))
     else:
-        for messages, in_loop in ((past, False), (running, True)):
-            written += _written(request.memo, messages, profile, in_loop)
+        written += [_written(request.memo, past, profile, False)] if past else []
+        written += [_written(request.memo, running, profile, True)] if running else []
     return orjson.Fragment(b"[" + b",".join(written) + b"]")
 
 
@@ -72,11 +72,11 @@ def _wire(message: Message, profile: Profile, in_loop: bool) -> Wire:
     return ENCODE[message["role"]](message, profile, in_loop)
 
 
-def _written(memo: Memo, messages: Sequence[Message], profile: Profile, in_loop: bool) -> list[bytes]:
+def _written(memo: Memo, messages: Sequence[Message], profile: Profile, in_loop: bool) -> bytes:
     def write(message: Message) -> bytes:
         return orjson.dumps(_wire(message, profile, in_loop))
 
-    return memo.each(("openai", profile, in_loop), messages, write)
+    return memo.text(("openai", profile, in_loop), messages, write)
 
 
 def _tools(tools: Sequence[ToolSpec]) -> orjson.Fragment:

@@ -15,6 +15,7 @@ bytes sent depend on them.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -52,8 +53,13 @@ class Profile:
     bearer: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """All flags, for the log."""
-        return attrs.asdict(self)
+        """All flags, for the log; not to be changed."""
+        return _json(self)
+
+
+@functools.lru_cache(64)  # every step asks, of one and the same
+def _json(profile: Profile) -> dict[str, Any]:
+    return attrs.asdict(profile)
 
 
 DEFAULT = Profile()

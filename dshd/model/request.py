@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 import attrs
 
+from dshd.model.grown import Grown, Hash, shared
+
 Message = dict[str, Any]
 Block = dict[str, Any]
 T = TypeVar("T")
@@ -41,20 +43,35 @@ class Memo:
 
     A session's history grows by a few messages a step and is sent whole each time; without this the
     thousandth step would cost a hundred times the tenth. It goes by identity, so messages and tools must not
-    be changed, and whoever derives them must keep the same objects. What it holds is as large as the
-    history; drop it when the session is idle.
+    be changed, and whoever derives them must keep the same objects; if they are `Grown`, not even those are
+    compared. What it holds is as large as the history; drop it when the session is idle.
     """
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Any] = {}  # {purpose: what its owner put there}
+        self._hash = Hash()
 
-    def each(self, purpose: Hashable, messages: Sequence[Message], work: Callable[[Message], T]) -> list[T]:
+    def each(self, purpose: Hashable, messages: Sequence[Message], work: Callable[[Message], T]) -> Grown[T]:
         """``work`` of each message, done only for those beyond what the last ``messages`` began with."""
-        before, answers = self.kept.get(purpose, ((), []))
+        before, answers = self.kept.get(purpose, ((), Grown()))
         same = shared(before, messages)
-        answers = [*answers[:same], *map(work, messages[same:])]
+        answers = answers[:same].plus(map(work, messages[same:]))
         self.kept[purpose] = (messages, answers)
-        return answers
+        return answers  # type: ignore[no-any-return]
+
+    def text(
+        self, purpose: Hashable, messages: Sequence[Message], write: Callable[[Message], bytes]
+    ) -> bytes:
+        """What ``write`` gives for each message, with commas between; done for as few as with `each`."""
+        before, text, ends = self.kept.get(purpose, ((), b"", []))
+        same = shared(before, messages)
+        new = list(map(write, messages[same:]))
+        ends = ends[:same] if same < len(ends) else ends
+        text = b",".join([text[: ends[-1]], *new] if ends else new)
+        for one in new:
+            ends.append((ends[-1] if ends else -1) + 1 + len(one))
+        self.kept[purpose] = (messages, text, ends)
+        return text
 
     def once(self, purpose: Hashable, given: tuple[object, ...], work: Callable[[], T]) -> T:
         """What ``work`` gave for the same objects ``given`` the last time, else what it gives now."""
@@ -63,13 +80,9 @@ class Memo:
             kept = self.kept[purpose] = (given, work())
         return kept[1]
 
-
-def shared(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """With how many of the same objects both begin."""
-    least = min(len(before), len(now))
-    if all(map(operator.is_, before, now)):  # they differ in length alone: as good as always
-        return least
-    return next(at for at in range(least) if before[at] is not now[at])
+    def sha256(self, body: bytes) -> str:
+        """In hexadecimal."""
+        return self._hash.of(body)
 
 
 @attrs.frozen
@@ -81,7 +94,7 @@ class ModelRequest:
     """
 
     system: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     settings: dict[str, Any] = attrs.field(factory=dict)

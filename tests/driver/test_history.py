@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dshd.driver.history import History
@@ -17,7 +18,7 @@ def surface(*seqs: int) -> Rows[Entry]:
     return Rows.of([entry(seq, f"message {seq}") for seq in seqs])
 
 
-def texts(messages: list[dict[str, Any]]) -> list[str]:
+def texts(messages: Sequence[dict[str, Any]]) -> list[str]:
     return [message["content"][0]["text"] for message in messages]
 
 

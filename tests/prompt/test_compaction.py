@@ -70,7 +70,7 @@ def messages(surface: Sequence[Entry]) -> list[Json]:
 
 def sent(surface: Sequence[Entry]) -> tuple[Json, ...]:
     """What goes out, as every provider wants it."""
-    checked = check(ModelRequest("", tuple(messages(surface)), ())).messages
+    checked = tuple(check(ModelRequest("", messages(surface), ())).messages)
     open_calls: list[str] = []
     assert checked[0]["role"] == "user"
     assert checked[-1]["role"] != "assistant"

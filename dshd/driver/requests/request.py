@@ -7,7 +7,6 @@ hash of the bytes. The first two are written only when they differ from the last
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from dshd.session.fold.compactions import Correction
 class Prepared:
     """A request ready to go. ``problem``: why it must not be sent, if so (then ``body`` is empty);
     ``place``: the directory of the attachments that it speaks of; ``tokens``: how large it is, about,
-    uncorrected."""
+    uncorrected; ``sha256``: of the body."""
 
     call: PreparedCall
     request: ModelRequest
@@ -34,10 +33,7 @@ class Prepared:
     problem: ModelError | None = None
     place: str | None = None
     tokens: int | None = None
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.body).hexdigest()
+    sha256: str = ""
 
 
 def prepare(
@@ -57,7 +53,7 @@ def prepare(
     estimates, for this call's model.
     """
     memo = memo or Memo()
-    request = ModelRequest(system, tuple(messages), tools, call.max_tokens, memo=memo)
+    request = ModelRequest(system, messages, tools, call.max_tokens, memo=memo)
     header = {
         "system": system,
         "tools": memo.once("logged tools", (tools,), lambda: [attrs.asdict(tool) for tool in tools]),
@@ -69,7 +65,7 @@ def prepare(
     try:
         tokens.fits(system, messages, tools, call.window, call.max_tokens, correction, counted)
         body = call.adapter.encode(call, request)
-        return Prepared(call, request, header, body, place=place, tokens=counted)
+        return Prepared(call, request, header, body, None, place, counted, memo.sha256(body))
     except ModelError as error:
         return Prepared(call, request, header, b"", error, place, counted)
 

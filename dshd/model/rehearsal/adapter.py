@@ -28,12 +28,12 @@ class Rehearsal:
     def encode(self, call: PreparedCall, request: ModelRequest) -> bytes:
         """The checked request as JSON."""
         request = check(request)
-        written = request.memo.each("rehearsal", request.messages, orjson.dumps)
+        written = request.memo.text("rehearsal", request.messages, orjson.dumps)
         return orjson.dumps(
             {
                 "model": call.model,
                 "system": request.system,
-                "messages": orjson.Fragment(b"[" + b",".join(written) + b"]"),
+                "messages": orjson.Fragment(b"[" + written + b"]"),
                 "tools": [tool.name for tool in request.tools],
             }
         )

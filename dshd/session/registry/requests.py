@@ -16,8 +16,7 @@ already, so that a long log costs no more than driving it did. Blocks.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +118,18 @@ class Comparing:
             return False  # what is logged is nothing that could have been sent
         if body is None:
             return None
-        return (len(body), hashlib.sha256(body).hexdigest()) == (sent["bytes"], sent["sha256"])
+        return (len(body), self._history.memo.sha256(body)) == (sent["bytes"], sent["sha256"])
 
     def _made_again(self, state: State, sent: Mapping[str, Any]) -> bytes | None:
         header, context = state.request_header, state.request_context
         if header is None or context is None:
             raise KeyError("a request without its header or context")
-        messages = self._history.of(state.surface, context.get("attachments"))
+        messages: Sequence[Any] = self._history.of(state.surface, context.get("attachments"))
         if sent.get("compaction") is not None:
             messages = [*messages[: sent["messages"]], asking(sent["instruction"])]
         request = ModelRequest(
             system=header["system"],
-            messages=tuple(messages),
+            messages=messages,
             tools=tuple(ToolSpec(**tool) for tool in header["tools"]),
             max_tokens=header["settings"]["max_tokens"],
             memo=self._history.memo,
