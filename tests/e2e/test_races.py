@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.amount import LONG
-from tests.e2e.harness import Home, texts
+from tests.e2e.harness import TIMEOUT, Home, eventually, texts
 from tests.e2e.model import Model, bash, script
 
 TIMES = 100 if LONG else 40
@@ -51,6 +53,51 @@ def inserted(home: Home, session: str) -> list[str]:
     """The ids of the messages that were sent, in the order of the log."""
     splices = [e["data"] for e in home.log(session, "inbox/spliced")]
     return [m["id"] for s in splices if s["cause"] == "send" for op in s["ops"] for m in op["insert"]]
+
+
+ROUNDS = 50 if LONG else 2
+WRITERS = 30
+
+
+def test_what_30_programs_were_told_is_kept_is_there_once_also_if_the_daemon_is_killed(
+    home: Home, model: Model
+) -> None:
+    """In every other round it is killed while they write; one of them starts another."""
+    with (home.path / "config.toml").open("a") as config:
+        config.write(f"[inbox]\nmax_pending = {ROUNDS * WRITERS}\n")
+    home.start()
+    session = home.ok("new", "--name", "busy")
+    kept: Counter[str] = Counter()
+    tried = set()
+    for n in range(ROUNDS):
+        texts_ = [f"round {n}, writer {w}" for w in range(WRITERS)]
+        writers = [home.popen("followup", "-s", "busy", "--no-wake", text) for text in texts_]
+        if n % 2:
+            killed_in_the_middle(home, session)
+        for text, writer in zip(texts_, writers, strict=True):
+            writer.communicate(timeout=TIMEOUT * 3)
+            assert writer.returncode == 0 or n % 2
+            kept[text] += writer.returncode == 0
+        tried.update(texts_)
+    said = Counter(written(home, session))
+    assert set(said.values()) == {1}
+    assert set(said) <= tried
+    assert set(+kept) <= set(said)
+    home.ok("fsck")
+
+
+def killed_in_the_middle(home: Home, session: str) -> None:
+    enough = len(written(home, session)) + WRITERS // 4
+    eventually(lambda: len(written(home, session)) > enough)
+    with home.rpc() as rpc:
+        os.kill(rpc.hello["pid"], signal.SIGKILL)
+
+
+def written(home: Home, session: str) -> list[str]:
+    """The texts of what stands in the log as sent."""
+    splices = [e["data"] for e in home.log(session, "inbox/spliced")]
+    sent = [m for s in splices if s["cause"] == "send" for op in s["ops"] for m in op["insert"]]
+    return [m["content"][0]["text"] for m in sent]
 
 
 def test_64_senders_with_one_key_are_one_message(home: Home, model: Model) -> None:
