@@ -4,8 +4,8 @@ This is the format's specification. The modules, in the order of a line's life: 
 that this version knows), `codec` (an event and its bytes), `writer` (batches to disk, in `threads`),
 `disk` (what a disk promises), `reader` and `survey` (bytes to good events), `recovery` (opening),
 `repair`, `fault` (the note of a failed disk), `witness` (what was durable once, as other files tell),
-`sealed` (the form of those files), `there` (what stands where a log should), `store` (the directories),
-`lock` (one daemon each), `memory` (a disk for tests, that fails on request).
+`sealed` (the form of those files), `aside` (faulty ones), `there` (what stands where a log should),
+`store` (the directories), `lock` (one daemon each), `memory` (a disk for tests, that fails on request).
 
 The file
     ``STATE/sessions/<id>/log.jsonl``, 0600 in a directory 0700. UTF-8. One event per line; a line

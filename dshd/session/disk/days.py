@@ -14,7 +14,6 @@ Blocking parts: `read` and `write`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -23,12 +22,11 @@ from typing import Any, Final
 import orjson
 import trio
 
+from dshd.log import aside
 from dshd.log.disk import Disk
-from dshd.log.sealed import seal, unseal
+from dshd.log.sealed import seal
 from dshd.session.fold import spending
 from dshd.session.fold.spending import KEPT, QUARTER_MS, Quarters, Usage
-
-log = logging.getLogger(__name__)
 
 NAME: Final = "spent.json"
 NOBODY: Final = ""  # no session's id: under it is what was spent by sessions whose id another has now
@@ -159,11 +157,9 @@ def write(disk: Disk, state: Path, deleted: Mapping[str, Quarters]) -> None:
 
 def read(disk: Disk, state: Path) -> dict[str, Quarters]:
     """What was written; nothing, if the file is not whole."""
-    try:
-        body = unseal(disk.read_bytes(state / NAME))
-        return {id: spending.from_json(lately) for id, lately in orjson.loads(body).items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("%s can't be read, so what removed sessions spent lately is forgotten: %s", NAME, error)
-        return {}
+    lost = "so what removed sessions spent lately is forgotten"
+    return aside.read(disk, state / NAME, _parsed, lost) or {}
+
+
+def _parsed(body: bytes) -> dict[str, Quarters]:
+    return {id: spending.from_json(lately) for id, lately in orjson.loads(body).items()}

@@ -2,26 +2,24 @@
 
 ``STATE/allowed.json`` holds it, for the config is a person's to write, and these are answers: each names the
 approval that it was given to. It answers a rule's *ask* about the very same thing and nothing else (see
-`tools.grants`). A file that is not whole is no answer: then everything is asked about again.
+`tools.grants`). A file that is not whole is no answer: it is set aside, and everything is asked about again.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 import attrs
 import orjson
 import trio
 
+from dshd.log import aside
 from dshd.log.disk import explained
-from dshd.log.sealed import seal, unseal
+from dshd.log.sealed import seal
 from dshd.log.store import Store
 from dshd.session.fold.approvals import Allowed
 from dshd.session.registry.hops import Hops
 from dshd.tools.grants import Grant
-
-log = logging.getLogger(__name__)
 
 NAME: Final = "allowed.json"
 
@@ -82,13 +80,11 @@ def write(store: Store, allowed: tuple[Allowed, ...]) -> None:
 
 def read(store: Store) -> tuple[Allowed, ...]:
     """What was written; nothing, if the file is not whole."""
-    try:
-        body = unseal(store.disk.read_bytes(store.state / NAME))
-        found = tuple(Allowed(**one) for one in orjson.loads(body))
-        grants(found)
-        return found
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("%s can't be read, so what it allowed is asked about again: %s", NAME, error)
-        return ()
+    lost = "so what it allowed is asked about again"
+    return aside.read(store.disk, store.state / NAME, _parsed, lost) or ()
+
+
+def _parsed(body: bytes) -> tuple[Allowed, ...]:
+    found = tuple(Allowed(**one) for one in orjson.loads(body))
+    grants(found)
+    return found

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from dshd import wire
-from dshd.log import witness
+from dshd.log import aside, witness
 from dshd.log.disk import Disk
 from dshd.log.sealed import seal, unseal
 from dshd.log.store import LOG
@@ -89,14 +89,18 @@ def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
 def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
     """The views that fit their logs, and by id those that don't, as it was once; none, if the file is not
     whole."""
-    try:
-        lines = unseal(disk.read_bytes(state / NAME)).split(b"\n")[:-1]
-    except (OSError, ValueError):
-        return [], {}
-    found: list[Json] = [v for v in map(orjson.loads, lines) if v.get("id") in ids and v.keys() >= FIELDS]
+    views = aside.read(disk, state / NAME, _views, "so each session is looked at") or []
+    found = [v for v in views if v.get("id") in ids and v.keys() >= FIELDS]
     fit = [v for v in found if _fits(disk, sessions / v["id"] / LOG, v)]
     fitting = {v["id"] for v in fit}
     return fit, {v["id"]: v for v in found if v["id"] not in fitting}
+
+
+def _views(body: bytes) -> list[Json]:
+    *lines, rest = body.split(b"\n")
+    if rest:
+        raise ValueError("it has no end")
+    return [dict(orjson.loads(line)) for line in lines]
 
 
 def write_beside(disk: Disk, log: Path, view: Json, durable: int = -1) -> None:

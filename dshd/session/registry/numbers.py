@@ -15,9 +15,10 @@ from typing import Any, Final
 import orjson
 import trio
 
+from dshd.log import aside
 from dshd.log.disk import explained
 from dshd.log.reader import read_lines
-from dshd.log.sealed import seal, unseal
+from dshd.log.sealed import seal
 from dshd.log.store import OWN, Store
 from dshd.session.registry.hops import Hops
 
@@ -85,14 +86,13 @@ def write(store: Store, next: dict[str, int], of: dict[str, str]) -> None:
 
 def read(store: Store) -> tuple[dict[str, int], dict[str, str]]:
     """(next numbers, sessions of ids): as written, else as the logs have them."""
-    try:
-        found = orjson.loads(unseal(store.disk.read_bytes(store.state / NAME)))
-        return {str(k): int(v) for k, v in found["next"].items()}, dict(found["of"])
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("%s can't be read, and is made again from the logs: %s", NAME, error)
-    return from_logs(store)
+    lost = "so it is made again from the logs"
+    return aside.read(store.disk, store.state / NAME, _parsed, lost) or from_logs(store)
+
+
+def _parsed(body: bytes) -> tuple[dict[str, int], dict[str, str]]:
+    found = orjson.loads(body)
+    return {str(k): int(v) for k, v in found["next"].items()}, dict(found["of"])
 
 
 def from_logs(store: Store) -> tuple[dict[str, int], dict[str, str]]:

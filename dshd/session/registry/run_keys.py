@@ -17,8 +17,9 @@ import attrs
 import orjson
 import trio
 
+from dshd.log import aside
 from dshd.log.disk import Disk
-from dshd.log.sealed import seal, unseal
+from dshd.log.sealed import seal
 from dshd.log.store import Store
 from dshd.session.deciding import sending
 from dshd.session.disk import opening
@@ -121,11 +122,8 @@ def write(disk: Disk, state: Path, used: dict[str, Used]) -> None:
 
 def read(disk: Disk, state: Path) -> dict[str, Used]:
     """What was written; nothing, if the file is not whole."""
-    try:
-        body = unseal(disk.read_bytes(state / NAME))
-        return {key: Used(**what) for key, what in orjson.loads(body).items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("%s can't be read, the keys in it are forgotten: %s", NAME, error)
-        return {}
+    return aside.read(disk, state / NAME, _parsed, "so the keys in it are forgotten") or {}
+
+
+def _parsed(body: bytes) -> dict[str, Used]:
+    return {key: Used(**what) for key, what in orjson.loads(body).items()}
