@@ -156,7 +156,16 @@ class Chat:
         kind = str(source.get("kind") or "user")
         by = f"you {said}" if kind == "user" else f"{who(source)}"
         head = f"> {times.clock(time, self.now())} {by}: "
-        return self._prose(text_of(data, self.place), head, "  ")
+        lines = self._prose(text_of(data, self.place), head, "  ")
+        return self._shortened(lines) if kind == "job" else lines
+
+    def _shortened(self, lines: list[str]) -> list[str]:
+        """What a job printed is no conversation: how it ended, and the last of it."""
+        left_out = len(lines) - 1 - TAIL_LINES
+        if self.full or left_out < 2:
+            return lines
+        more = f"  ... {count(left_out, 'line')}: dshctl log{self.session} --turn {self.turn} --full"
+        return [lines[0], self._cut(more), *lines[-TAIL_LINES:]]
 
     def _assistant(self, data: Json, time: int) -> list[str]:
         before = self._flush_answer()

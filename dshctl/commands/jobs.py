@@ -96,6 +96,9 @@ def output(cli: Cli, job: str, follow: bool, most: int) -> None:
     while follow and (got["state"] == "running" or got["next"] < got["size"]):
         got = cli.ask(wire.JobOutputParams(job=job, offset=got["next"], wait=SOON))
         _shown(cli, got)
+    printed = (got["end"] or {}).get("bytes")
+    if printed is not None and printed > got["size"]:
+        cli.out.tell(f"{job}: only the first {got['size']} of the {printed} bytes that it printed were kept.")
     if got["end"] is not None:
         cli.out.tell(f"{job}: {reasons.job_end(got['end'])}.")
 

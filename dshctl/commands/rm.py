@@ -27,8 +27,9 @@ def COMMAND(cli: Cli, names: tuple[str, ...], session: str | None, force: bool, 
     if not names:
         raise Mistake("say which session to delete", "dshctl rm SESSION")
     if not yes and not cli.terminal:
+        flags = "--force --yes" if force else "--yes"
         raise Mistake(
-            "rm deletes for good, and nobody can be asked here", f"dshctl rm --yes {' '.join(names)}"
+            "rm deletes for good, and nobody can be asked here", f"dshctl rm {flags} {' '.join(names)}"
         )
     for name in names:
         if not yes and not _sure(cli, name):

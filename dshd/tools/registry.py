@@ -185,11 +185,17 @@ class Registry:
         except ToolFailure as error:
             return failure(str(error), error.error_code)
         except DshError as error:
-            return failure(f"{error.message} {error.hint}".strip(), error.code)
+            return failure(_refused(error), error.code)
         except BaseExceptionGroup as group:
             return _contained_group(tool.name, group)
         except Exception as error:
             return contained(tool.name, error)
+
+
+def _refused(error: DshError) -> str:
+    """What happened; the command beside it is for a person, and the model can pass it on."""
+    said = f"{error.message.rstrip('.')}."
+    return f"{said} A person may type: {error.hint}" if error.hint else said
 
 
 async def _subject(tool: str, args: Args, ctx: ToolContext) -> Subject:

@@ -77,6 +77,17 @@ def session() -> Log:
     return log
 
 
+def test_what_a_job_printed_is_cut_to_how_it_ended_and_the_last_of_it() -> None:
+    said = "\n".join(["Job j3 (make) has ended: exit 2, 4 min.", *(f"line {n}" for n in range(40))])
+    log = session().said("inject", said, source={"kind": "job", "via": "j3"})
+    lines = log.lines()
+    assert lines[lines.index("> 11:29 job: Job j3 (make) has ended: exit 2, 4 min.") + 1 :] == [
+        "  ... 37 lines: dshctl log --turn 12 --full", "  line 37", "  line 38", "  line 39",
+    ]  # fmt: skip
+    assert "  line 2" in log.lines(full=True)
+    assert "  line 2" in session().said("inject", said).lines(), "what a person says is never cut"
+
+
 def test_a_turn_reads_as_a_conversation() -> None:
     log = session().answered("All 214 tests pass.")
     log.add("turn/end", after=2_560_000, turn=12, reason="completed",

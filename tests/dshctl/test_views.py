@@ -11,6 +11,7 @@ from dshctl import fates, times
 from dshd import __version__
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake, Refuse, message
+from tests.dshctl.test_schemas import PIECE
 
 Json = dict[str, Any]
 NOW = 1_796_040_000_000  # Nov 30 2026 12:00 UTC
@@ -921,3 +922,19 @@ def test_a_number_that_is_none_is_refused_in_words(dshctl: Dshctl, fake: Fake) -
         ran = dshctl(*args)
         assert (ran.code, flag in ran.err) == (2, True), ran.err
         assert "9007" not in ran.err
+
+
+def test_jobs_output_says_what_was_not_kept(dshctl: Dshctl, fake: Fake) -> None:
+    end = {"how": "exit", "code": 0, "signal": None, "cause": None, "detail": None, "bytes": 9, "ms": 1,
+           "by": None}  # fmt: skip
+    fake.answers["job.output"] = {**PIECE, "state": "ended", "end": end}
+    done = dshctl("jobs", "output", "j3")
+    assert done.out == "cc\n"
+    assert "j3: only the first 3 of the 9 bytes that it printed were kept." in done.err
+    fake.answers["job.output"] = {**PIECE, "state": "ended", "end": {**end, "bytes": 3}}
+    assert "kept" not in dshctl("jobs", "output", "j3").err
+
+
+def test_the_way_to_delete_where_nobody_can_be_asked_keeps_what_was_asked(dshctl: Dshctl, fake: Fake) -> None:
+    assert "dshctl rm --yes api" in dshctl("rm", "api").err
+    assert "dshctl rm --force --yes api" in dshctl("rm", "--force", "api").err

@@ -15,9 +15,9 @@ from dshd.tools.tool import ToolContext, ToolOutput, failure, text_output
 from tests.session.rig import Gate
 
 
-def ended(code: int = 0) -> Completed:
+def ended(code: int = 0, total: int = 0) -> Completed:
     return Completed(
-        returncode=code, signal=None, timed_out=False, head=b"", tail=b"", total=0, spill=None,
+        returncode=code, signal=None, timed_out=False, head=b"", tail=b"", total=total, spill=None,
         spill_error=None, spilled=0, stderr=b"", duration_s=1.0, left=0, survivors=[],
     )  # fmt: skip
 
@@ -30,6 +30,7 @@ class Command:
     runs: trio.Event = attrs.field(factory=trio.Event)
     stopped: trio.Event = attrs.field(factory=trio.Event)
     code: int = 0
+    total: int = 0
 
     async def work(self, passage: Passage) -> Done:
         try:
@@ -37,7 +38,7 @@ class Command:
             self.runs.set()
             passage.begun.set()
             await self.end.wait()
-            return ended(self.code), ()
+            return ended(self.code, self.total), ()
         except trio.Cancelled:
             self.stopped.set()
             raise

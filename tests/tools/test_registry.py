@@ -112,7 +112,11 @@ async def test_a_bad_call_does_not_run_the_body(ctx: ToolContext) -> None:
     ("error", "code", "said"),
     [
         (ToolFailure("no such thing", code="NOT_FOUND"), "NOT_FOUND", "no such thing"),
-        (Denied("the sandbox is missing", hint="dshctl doctor"), "DENIED", "missing dshctl doctor"),
+        (
+            Denied("the sandbox is missing", hint="dshctl doctor"),
+            "DENIED",
+            "missing. A person may type: dshctl doctor",
+        ),
         (
             ZeroDivisionError("division by zero"),
             "TOOL_FAILED",

@@ -42,7 +42,7 @@ UNTOLD: Final = frozenset(("agent", "begin", "clear", "close", "rm", "run"))  # 
 @attrs.frozen(slots=True, kw_only=True)
 class End:
     """How it ended, as `fold.jobs.JobEnd` has it, with what a notice says besides: the ``tail`` of the
-    output, the ``path`` to all of it, and ``notes``."""
+    output, the ``path`` to it, how many bytes of it are there (``kept``), and ``notes``."""
 
     how: str
     code: int | None = None
@@ -54,6 +54,7 @@ class End:
     by: Any = None
     tail: str = ""
     path: str = ""
+    kept: int | None = None
     notes: tuple[str, ...] = ()
 
     def fields(self) -> Json:
@@ -117,12 +118,15 @@ def _notice(job: Job, ended: End, now: int) -> str:
     facts = {**ended.fields(), "ms": ended.ms if ended.ms is not None else max(0, now - job.at)}
     lines = [f"Job {job.id} ({brief(job.command)}) has ended: {reasons.job_end(facts)}."]
     lines += [f"[{note}]" for note in ended.notes]
+    cut = ended.kept is not None and ended.kept < (ended.bytes or 0)
+    if cut:
+        lines.append(f"[only the first {ended.kept} of the {ended.bytes} bytes that it printed were kept]")
     if ended.tail:
-        lines += ["The end of what it printed:", ended.tail.rstrip("\n")]
+        lines += [f"The end of what {'was kept' if cut else 'it printed'}:", ended.tail.rstrip("\n")]
     elif ended.bytes == 0:
         lines.append("It printed nothing.")
     if ended.path and ended.bytes != 0:
-        lines.append(f"All of it: {ended.path}")
+        lines.append(f"{'What was kept' if cut else 'All of it'}: {ended.path}")
     return "\n".join(lines)
 
 

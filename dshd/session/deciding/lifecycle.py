@@ -126,13 +126,14 @@ def run_is_over(state: State) -> bool:
 
 def run_is_done(state: State) -> bool:
     """Whether a session that `dshctl run` made has done what it was made for, and isn't closed yet. One that
-    was stopped and can go on has not: it stays where it is seen until somebody has dealt with it."""
+    was stopped and can go on has not: it stays where it is seen until somebody has dealt with it. A
+    subagent's has, however it ended: that is told to the session that it works for, which deals with it."""
     works = state.turn is not None or state.compaction is not None
     if state.closed or works or not state.settings.get("run"):
         return False
     over = state.last_turn > 0 and not state.pending and state.again is None and not state.scheduled
     over = over and all(one.told for one in state.agents.values())
-    return over and not parking.is_cut_off(state)
+    return over and (bool(state.settings.get("agent")) or not parking.is_cut_off(state))
 
 
 def close_run(s: Scratch) -> None:

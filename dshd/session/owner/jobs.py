@@ -218,9 +218,9 @@ class Jobs:
         path = self._spill / job.file if job is not None else None
         tail, size = await reading(end_of, path, NOTICED) if path is not None else ("", 0)
         shelf = bool(job is not None and job.kept)
-        size = size if end.bytes is None else end.bytes
+        total = size if end.bytes is None else end.bytes
         notes = (*_notes(running.undone), *(note for note in end.notes if note not in _notes(running.undone)))
-        end = attrs.evolve(end, tail=tail, path=str(path or ""), bytes=size, notes=notes)
+        end = attrs.evolve(end, tail=tail, path=str(path or ""), bytes=total, kept=size, notes=notes)
         wakes = self._services.config().jobs.notify == "wake"
         while self._owner.usable:
             try:
@@ -303,7 +303,8 @@ class Jobs:
         if job.kept is not None:
             return self.row(id)
         if running is None or pid is None or process is None or running.cause is not None:
-            raise Conflict(f"not kept: {id} is ending.", outcome="not-written")
+            hint = f"dshctl jobs output {id}"
+            raise Conflict(f"not kept: {id} is ending.", hint=hint, outcome="not-written")
         word = await self._shelf.put(id, self._id, pid, process.start)
         start = process.start
         await self._owner.record(lambda s: jobbing.keep(s, id, pid, start, by))
@@ -342,7 +343,7 @@ def _end_of(done: Completed, undone: Any) -> End:
     ms = round(done.duration_s * 1000)
     notes = _notes(undone)
     if done.spill_error:
-        notes = (*notes, f"only the first {done.spilled} bytes of its output were kept: {done.spill_error}")
+        notes = (*notes, f"not all of its output was kept: {done.spill_error}")
     return End(how=how, code=done.returncode, signal=done.signal, bytes=done.total, ms=ms, notes=notes)
 
 

@@ -237,6 +237,8 @@ async def test_what_it_spends_counts_to_its_parents_budget_and_stops_both() -> N
         ended = of_type(world, child, "turn/end")[0]
         assert (ended["reason"], ended["cause"]) == ("budget", "turn_tokens")
         assert len(of_type(world, child, "assistant/message")) < 4
+        await until(child, lambda: child.state.closed)  # its parent was told: nobody needs to deal with it
+        assert session.show()["needs"][0]["kind"] == "parked"
 
 
 async def test_a_crash_of_both_is_told_once_and_nothing_is_started_twice() -> None:

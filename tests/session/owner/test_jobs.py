@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -231,3 +232,23 @@ async def test_its_number_is_taken_once_in_the_state_directory() -> None:
         rows = await world.registry.jobs.rows(None, False)
         assert [(row["id"], row["session"]) for row in rows] == [("j1", one.id), ("j2", two.id)]
         assert attrs.asdict(one.state.running_jobs[0])["command"] == "a"
+
+
+async def test_a_notice_says_what_of_the_output_was_not_kept(tmp_path: Path) -> None:
+    """The end of a file that was cut off is not the end of what was printed."""
+    world, tool = world_of(call("bg:serve"), say("runs"))
+    async with world.run():
+        session = await world.session()
+        command = await begun(session, tool, "serve")
+        session.jobs._spill = tmp_path
+        session.jobs.output("j1").write_bytes(b"first\nsecond\n")
+        command.total = 4_000
+        command.end.set()
+        await gone(session)
+        (notice,) = told(session)
+        assert "All of it" not in notice
+        assert notice.splitlines()[1:] == [
+            "[only the first 13 of the 4000 bytes that it printed were kept]",
+            "The end of what was kept:", "first", "second",
+            f"What was kept: {session.jobs.output('j1')}",
+        ]  # fmt: skip
