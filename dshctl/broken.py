@@ -30,8 +30,15 @@ def of_need(out: Out, need: Mapping[str, Any] | None) -> bool:
 
 
 def of_view(out: Out, session: Mapping[str, Any]) -> bool:
-    """The same of a session as `dshctl show` has it."""
-    return any([of_need(out, need) for need in session.get("needs") or ()])
+    """The same of a session as `dshctl show` has it. A daemon of before says no more than that it is so."""
+    name = session.get("name") or session.get("id")
+    needs = session.get("needs") or ()
+    return any(
+        [
+            of_need(out, {**need, "message": need.get("message") or f"session {name} is {need.get('kind')}"})
+            for need in needs
+        ]
+    )
 
 
 def _warn(out: Out, message: str, hint: str) -> None:

@@ -98,7 +98,8 @@ def output(cli: Cli, job: str, follow: bool, most: int) -> None:
         _shown(cli, got)
     printed = (got["end"] or {}).get("bytes")
     if printed is not None and printed > got["size"]:
-        cli.out.tell(f"{job}: only the first {got['size']} of the {printed} bytes that it printed were kept.")
+        kept = f"only the first {got['size']} of the {printed} bytes that it printed were kept"
+        cli.out.say(f"dshctl: {job}: {kept}.")
     if got["end"] is not None:
         cli.out.tell(f"{job}: {reasons.job_end(got['end'])}.")
 

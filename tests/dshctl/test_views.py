@@ -930,7 +930,7 @@ def test_jobs_output_says_what_was_not_kept(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["job.output"] = {**PIECE, "state": "ended", "end": end}
     done = dshctl("jobs", "output", "j3")
     assert done.out == "cc\n"
-    assert "j3: only the first 3 of the 9 bytes that it printed were kept." in done.err
+    assert "dshctl: j3: only the first 3 of the 9 bytes that it printed were kept." in done.err
     fake.answers["job.output"] = {**PIECE, "state": "ended", "end": {**end, "bytes": 3}}
     assert "kept" not in dshctl("jobs", "output", "j3").err
 

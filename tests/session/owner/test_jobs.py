@@ -234,13 +234,15 @@ async def test_its_number_is_taken_once_in_the_state_directory() -> None:
         assert attrs.asdict(one.state.running_jobs[0])["command"] == "a"
 
 
-async def test_a_notice_says_what_of_the_output_was_not_kept(tmp_path: Path) -> None:
+async def test_a_notice_says_what_of_the_output_was_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end of a file that was cut off is not the end of what was printed."""
     world, tool = world_of(call("bg:serve"), say("runs"))
     async with world.run():
         session = await world.session()
         command = await begun(session, tool, "serve")
-        session.jobs._spill = tmp_path
+        monkeypatch.setattr(type(session.jobs), "_spill", tmp_path)
         session.jobs.output("j1").write_bytes(b"first\nsecond\n")
         command.total = 4_000
         command.end.set()
