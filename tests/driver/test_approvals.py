@@ -211,6 +211,32 @@ async def test_an_answer_that_comes_too_late_is_none_even_if_the_clock_was_not_l
         assert world.quick.runs == []
 
 
+async def test_on_a_full_disk_its_end_is_tried_again_now_and_then(autojump_clock: MockClock) -> None:
+    config = Config(approval=Approval(expires=3600.0))
+    async with asking(call("quick:x"), config=config).run() as world:
+        session = await world.session(ask="wait")
+        receipt = await followup(session, "work")
+        await asks(session, "a1")
+        disk, tries = world.disk, 0
+        assert isinstance(disk, MemoryDisk)
+
+        def count(call: str, path: str) -> None:
+            nonlocal tries
+            tries += call == "write" and path.endswith("log.jsonl")
+            if tries > 500:  # else a loop without a pause would be one without an end
+                disk.limit()
+
+        disk.limit(free=0)
+        disk.before(count)
+        await trio.sleep(3600 + 60)
+        assert session.state.asks
+        assert 10 < tries < 200
+        disk.limit()
+        await session.wait_message(receipt["message"], stay=True)
+        assert world.quick.runs == []
+        assert session.state.approvals["a1"].answer == "deny"
+
+
 async def test_an_abort_ends_the_question_and_says_so_to_who_comes_late() -> None:
     async with asking(call("quick:x")).run() as world:
         session = await world.session(ask="wait")

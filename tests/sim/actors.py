@@ -87,7 +87,7 @@ ASKS_A_SUMMARY = b'"text":"Sum up."'
 
 
 def encode(request: ModelRequest) -> bytes:
-    return orjson.dumps([request.system, request.messages, [t.name for t in request.tools]])
+    return orjson.dumps([request.system, list(request.messages), [t.name for t in request.tools]])
 
 
 def say(answer: Any) -> list[Chunk]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import trio
 
+from dshd.driver.port import ROOM_POLL_S
 from dshd.driver.run import Run
 from dshd.driver.waiting import waits
 from dshd.errors import DshError, NoSpace
@@ -125,20 +126,28 @@ async def settled(run: Run, call: Call) -> Approval | None:
         run.work.shows(waits_for(asked))
         if await _expired(run, asked):
             continue
-        left = LOOK_S if asked.expires is None else (asked.expires - run.services.now()) / 1000
-        with trio.move_on_after(min(max(left, 0.0), LOOK_S)):
+        with trio.move_on_after(_pause(run, asked)):
             await run.owner.next_change()
     await waits.take_place(run)
     return asked
 
 
 async def _expired(run: Run, asked: Approval) -> bool:
+    """Whether its time was over, and that is written. Where there is no room for it, it is not yet."""
     if asked.expires is None or asked.expires > run.services.now():
         return False
     with contextlib.suppress(NoSpace):
         await run.owner.record(approving.expire)
         return True
     return False
+
+
+def _pause(run: Run, asked: Approval) -> float:
+    """Seconds until it is looked at again, if nothing happens before."""
+    if asked.expires is None:
+        return LOOK_S
+    left = (asked.expires - run.services.now()) / 1000
+    return min(left, LOOK_S) if left > 0 else ROOM_POLL_S
 
 
 def grant(asked: Approval | None) -> tuple[Grant, ...]:
