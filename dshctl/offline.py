@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,19 +50,28 @@ class Files:
         return self.store.ids() if there else []
 
     def view(self, id: str) -> Json:
-        """The session as `session.show` has it: from the view beside the log if that fits, else folded."""
-        saved = index.read_beside(self.disk, self.store.log_path(id))
+        """The session as `session.show` has it: as it was written down, if that fits its log, else folded."""
+        saved = self._indexed[0].get(id) or index.read_beside(self.disk, self.store.log_path(id))
         if saved is None:
-            return self.whole_view(id)
+            return self._folded(id, unread=True)
         saved.pop("lately", None)
         doing = saved.get("doing") if saved.get("waits") == "provider" else None  # so it will, by its log
         return {**saved, "phase": "idle", "doing": doing}
 
     def whole_view(self, id: str) -> Json:
         """The same by reading the log itself, so that damage shows."""
-        folded = view_from_log(self.disk, self.store.log_path(id))
+        return self._folded(id)
+
+    def _folded(self, id: str, *, unread: bool = False) -> Json:
+        folded = view_from_log(self.disk, self.store.log_path(id), self._indexed[1].get(id), unread=unread)
         folded.pop("lately", None)
         return folded
+
+    @cached_property
+    def _indexed(self) -> tuple[dict[str, Json], dict[str, Json]]:
+        """The views that the daemon keeps of all, those that fit their logs and those that don't."""
+        fitting, others = index.peek(self.disk, self.store.state, self.store.sessions, set(self.ids()))
+        return {view["id"]: view for view in fitting}, others
 
     def views(self) -> list[Json]:
         return sorted((self.view(id) for id in self.ids()), key=lambda view: -(view["active_at"] or 0))

@@ -8,7 +8,7 @@ Rules:
   no fault and no power cut can take from the log what a checkpoint speaks of; where somebody did, it tells
   (`log.witness`). It is written to a
   temporary file, synced, renamed; the archive that it names (`archive`) is synced before.
-- **Nothing is believed unread.** A checkpoint holds the CRC-32 of all the log's bytes before its place,
+- **Nothing is driven unread.** A checkpoint holds the CRC-32 of all the log's bytes before its place,
   and every opening reads them and compares. That costs a second for some gigabytes, a tenth of what
   folding them costs, and it finds damage in the old part as surely as reading line by line does: then
   the checkpoint is ignored and `log.recovery` says where the damage is.
@@ -48,6 +48,7 @@ from dshd.session.fold.surface import Entry
 
 NAME: Final = "checkpoint.json"
 _SEQ: Final = b'{"seq":'
+_LAST: Final = 64 * 1024  # bytes in which the last line is looked for
 _SURFACE: Final = b',"surface":'
 
 
@@ -146,12 +147,14 @@ class Kept:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def restore(disk: Disk, log: Path) -> tuple[State, Kept]:
-    """The state at the checkpoint beside ``log``. Raises `Unfit`, whatever is wrong with it."""
+def restore(disk: Disk, log: Path, *, unread: bool = False) -> tuple[State, Kept]:
+    """The state at the checkpoint beside ``log``. Raises `Unfit`, whatever is wrong with it. ``unread``: of
+    the log before it only the last line is read; for those who decide nothing on it."""
     try:
         found = _parse(_read(disk, log.with_name(NAME)))
         mark = Mark(**found["mark"])
-        _check_log(disk, log, mark)
+        if not (unread and _ends_there(disk, log, mark)):
+            _check_log(disk, log, mark)
         archive = Archive(disk, log.parent, Extent(**found["extent"]))
         archive.check()
         places = Places(disk, log).read(found["places"])
@@ -204,6 +207,15 @@ def _check_log(disk: Disk, log: Path, mark: Mark) -> None:
         crc = crc32(piece, crc)
     if crc != mark.prefix:
         raise Unfit("the log is another one")
+
+
+def _ends_there(disk: Disk, log: Path, mark: Mark) -> bool:
+    """Whether the line with which the checkpoint ends stands there. (One that is too long is none.)"""
+    before = disk.read_bytes(log, max(0, mark.offset - _LAST), mark.offset)
+    try:
+        return after(decode(before[before.rfind(b"\n", 0, -1) + 1 :])) - 1 == mark.seq
+    except BadLine:
+        return False
 
 
 def chill(state: State, gone: Ended, kept: Kept) -> None:

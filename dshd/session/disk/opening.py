@@ -80,7 +80,8 @@ class Folder:
 
     ``kept``: where the checkpoint is, for `begin`."""
 
-    def __init__(self, kept: Kept | None = None) -> None:
+    def __init__(self, kept: Kept | None = None, *, unread: bool = False) -> None:
+        self._unread = unread
         self.state = State()
         self.kept = kept
         self.nonsense: str | None = None
@@ -90,7 +91,9 @@ class Folder:
         """Take the checkpoint's state, if there is one that fits."""
         assert self.kept is not None
         try:
-            self.state, self.kept = checkpoint.restore(self.kept.disk, self.kept.log)
+            self.state, self.kept = checkpoint.restore(
+                self.kept.disk, self.kept.log, unread=self._unread
+            )
         except Unfit as unfit:
             log.debug("%s: no checkpoint: %s", self.kept.log.parent.name, unfit)
         return self.kept.start
@@ -160,9 +163,10 @@ def look(disk: Disk, path: Path) -> Loaded:
     return _looked(disk, folder, path, recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take))
 
 
-def glance(disk: Disk, path: Path) -> Loaded:
-    """The same, from the checkpoint on, for those who only want to know."""
-    folder = Folder(Kept.nothing(disk, path))
+def glance(disk: Disk, path: Path, *, unread: bool = False) -> Loaded:
+    """The same, from the checkpoint on, for those who only want to know; ``unread``: what comes before it is
+    not even looked at, for there may be very many logs."""
+    folder = Folder(Kept.nothing(disk, path), unread=unread)
     opened = recovery.read_log(disk, path, KNOWN_TYPES, each=folder.take, begin=folder.begin)
     return _looked(disk, folder, path, opened)
 

@@ -88,8 +88,23 @@ def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
 
 def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
     """The views that fit their logs, and by id those that don't, as it was once; none, if the file is not
-    whole."""
+    whole: then it is set aside."""
     views = aside.read(disk, state / NAME, _views, "so each session is looked at") or []
+    return _sorted(views, disk, sessions, ids)
+
+
+def peek(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
+    """The same, and nothing is set aside, for who isn't the daemon."""
+    try:
+        views = _views(unseal(disk.read_bytes(state / NAME)))
+    except aside.FAULTS:
+        views = []
+    return _sorted(views, disk, sessions, ids)
+
+
+def _sorted(
+    views: list[Json], disk: Disk, sessions: Path, ids: set[str]
+) -> tuple[list[Json], dict[str, Json]]:
     found = [v for v in views if v.get("id") in ids and v.keys() >= FIELDS]
     fit = [v for v in found if _fits(disk, sessions / v["id"] / LOG, v)]
     fitting = {v["id"] for v in fit}

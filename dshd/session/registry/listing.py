@@ -144,7 +144,8 @@ class Listing:
     def _view_of(self, id: str) -> Json:
         disk, path = self._store.disk, self._store.log_path(id)
         try:
-            return index.read_beside(disk, path) or view_from_log(disk, path, self._noted.get(id))
+            noted = self._noted.get(id)
+            return index.read_beside(disk, path) or view_from_log(disk, path, noted, unread=True)
         except Exception:  # the boundary: a mistake of ours in one session is not the end of the others
             log.exception("session %s can't be read", id)
             return unreadable(id)

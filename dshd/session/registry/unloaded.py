@@ -40,12 +40,13 @@ def unreadable(
     return view
 
 
-def view_from_log(disk: Disk, path: Path, noted: Json | None = None) -> Json:
+def view_from_log(disk: Disk, path: Path, noted: Json | None = None, *, unread: bool = False) -> Json:
     """A session's view by folding its log, and what it spent ``lately``; of one that can't be read, what is
-    known from elsewhere, of which ``noted`` is one, else what its directory says."""
+    known from elsewhere, of which ``noted`` is one, else what its directory says. ``unread``: without what
+    comes before a checkpoint (`opening.glance`)."""
     id = path.parent.name
     try:
-        found = opening.glance(disk, path)
+        found = opening.glance(disk, path, unread=unread)
     except DshError as error:
         log.warning("session %s can't be read: %s", id, error)
         why = error.message if isinstance(error.__cause__, OSError) else None
