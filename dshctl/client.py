@@ -344,7 +344,9 @@ _READS: Final = frozenset(
     {
         "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
         "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
-        "session.follow_list", "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show",
+        "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show", "prompt.show",
+        "agent.list", "job.list", "job.output", "approval.list", "approval.follow", "schedule.list",
+        "schedule.log",
     }
 )  # fmt: skip
 

@@ -7,11 +7,12 @@ import re
 
 import pytest
 
+from dshctl import client
 from dshd.control.methods import METHODS
 from tests.docs import pages
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import SESSION, Drop, Fake, Refuse
-from tests.dshctl.test_schemas import ANSWERS, EVERY, TAR, WOKEN, WOULD
+from tests.dshctl.test_schemas import ANSWERS, EVERY, PIECE, TAR, WOKEN, WOULD
 
 TABLE = {
     item.tag.removeprefix("Ic "): pages.words(item.body, "Ic")
@@ -76,3 +77,24 @@ def test_rpc_exits_by_the_table(dshctl: Dshctl, fake: Fake) -> None:
 def test_no_method_is_in_two_rows_of_the_page() -> None:
     tags = re.findall(r"^\.It Ic (\w+\.\w+)$", pages.read("dshd-rpc.7").source, re.M)
     assert len(tags) == len(set(tags))
+
+
+# These are no writes to the daemon, and yet not simply asked again.
+_ONCE = {
+    "daemon.hello": "part of connecting", "log.unfollow": "of a connection that is gone",
+    "session.export": "what came is written already", "session.fsck": "it may repair",
+}  # fmt: skip
+
+
+def test_all_that_changes_nothing_is_asked_again_after_a_lost_connection() -> None:
+    reads = {name for name, method in METHODS.items() if not method.writes} - set(_ONCE)
+    assert reads | {"daemon.stop", "daemon.reload"} == client._READS
+
+
+def test_a_jobs_output_is_followed_through_a_restart_of_the_daemon(dshctl: Dshctl, fake: Fake) -> None:
+    none = dict.fromkeys(("signal", "cause", "detail", "by"))
+    end = {**none, "how": "exit", "code": 0, "bytes": 6, "ms": 1}
+    more = {**PIECE, "offset": 3, "next": 6, "size": 6, "text": "dd\n", "state": "ended", "end": end}
+    fake.answers["job.output"] = [PIECE, Drop(), more]
+    assert dshctl("jobs", "output", "-f", "j3") == (0, "cc\ndd\n", "")
+    assert [p.get("offset") for p in fake.params("job.output")][-2:] == [3, 3]
