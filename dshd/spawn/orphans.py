@@ -49,8 +49,7 @@ def kill_orphans(state_dir: Path, spared: Collection[int] = ()) -> list[int]:
     found: set[int] = set()
     limit = time.monotonic() + LIMIT
     while time.monotonic() < limit:
-        stay = {*spared, *(pid for one in spared for pid in tree.descendants(one))}
-        now = left_behind(state_dir) - stay
+        now = {pid for pid in left_behind(state_dir) if not _stays(pid, spared)}
         for pid in now:
             found |= tree.kill_below(pid, apart=spared).keys()
         kernel.send(now, signal.SIGKILL)
@@ -59,6 +58,19 @@ def kill_orphans(state_dir: Path, spared: Collection[int] = ()) -> list[int]:
             break
         time.sleep(0.02)
     return sorted(found)
+
+
+def _stays(pid: int, spared: Collection[int]) -> bool:
+    """Whether it is one of these or below one. Asked of each that was found, from below: what they fork while
+    /proc is read is theirs, too. One whose parent ends meanwhile has another; it is looked at again, and if
+    that goes on, left for the next pass."""
+    for _ in range(10):
+        above = tree.ancestors(pid)
+        if not spared or pid in spared or not set(above).isdisjoint(spared):
+            return bool(spared)
+        if tree.look(above[-1] if above else pid) is not None:  # the top: nobody is missing in between
+            return False
+    return True
 
 
 def left_behind(state_dir: Path) -> set[int]:
