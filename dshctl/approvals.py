@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,17 +24,18 @@ Json = dict[str, Any]
 DEEP: Final = "      "
 
 
-def lines(approval: Json, now: int) -> list[str]:
-    """One that waits, as `dshctl approvals` shows it."""
+def lines(approval: Json, now: int, columns: int = 80) -> list[str]:
+    """One that waits, as `dshctl approvals` shows it: words are wrapped, what is to be allowed is not."""
     id = str(approval["id"])
     parts = [f"{id}  {whose(approval)}", f"turn {approval.get('turn')}"]
     parts.append(times.since(approval.get("asked_at"), now))
     if approval.get("expires_at"):
         parts.append(f"expires {times.upcoming(approval['expires_at'], now)}")
+    allow, deny = f"    dshctl allow {id}", f"    dshctl deny {id} --reason '...'"
     return [
-        ", ".join(parts),
-        *what(approval),
-        f"    dshctl allow {id}    dshctl deny {id} --reason '...'",
+        *_wrapped(", ".join(parts), columns),
+        *what(approval, columns),
+        *([allow + deny] if len(allow + deny) < columns else [allow, deny]),
     ]
 
 
@@ -49,11 +51,20 @@ def concerns(approval: Json, session: str) -> bool:
     return session in (approval.get("session"), *(one["id"] for one in approval.get("works_for") or ()))
 
 
-def what(approval: Json) -> list[str]:
+def _wrapped(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns - 1, subsequent_indent="    ", break_on_hyphens=False) or [text]
+
+
+def what(approval: Json, columns: int = 80) -> list[str]:
     """What is to be allowed, where, and why the model wants it."""
     where = f" in {_short(approval['dir'])}" if approval.get("dir") and approval.get("command") else ""
-    shown = [f"    {approval.get('tool')}{where}:", *(f"{DEEP}{line}" for line in body(approval))]
-    return [*shown, f'    why: "{one_line(str(approval["why"]))}"'] if approval.get("why") else shown
+    shown = [
+        *_wrapped(f"    {approval.get('tool')}{where}:", columns),
+        *(f"{DEEP}{line}" for line in body(approval)),
+    ]
+    if not approval.get("why"):
+        return shown
+    return [*shown, *_wrapped(f'    why: "{one_line(str(approval["why"]))}"', columns)]
 
 
 def body(approval: Json) -> list[str]:

@@ -318,7 +318,8 @@ class Chat:
     def _reason(self, data: Json) -> str:
         reason, error = str(data.get("reason")), data.get("error") or {}
         if reason == "aborted" and self._abort:
-            return self._stopped(self._abort)
+            parked = f" ({data['parked']} parked)" if data.get("parked") else ""
+            return f"{self._stopped(self._abort)}{parked}"
         words = budget_words(data.get("budget")) if reason == "budget" else _REASONS.get(reason, reason)
         if data.get("recovery"):
             words += f" ({_DEATHS.get(str(data.get('cause')), 'dshd ended before it could close it')})"

@@ -115,7 +115,7 @@ class Root(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            raise mistaken(args[0], COMMANDS)
+            raise mistaken(args[0], COMMANDS, lambda: _running_turns(ctx.obj))
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,6 +127,19 @@ class Root(click.Group):
         records = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
         with formatter.section("Options, before or after the command"):
             formatter.write_dl(records)
+
+
+def _running_turns(cli: Cli) -> int:
+    """How many turns run; 0 where nobody answers."""
+    from dshd.wire import StatusParams
+
+    try:
+        if not cli.client().is_running():
+            return 0
+        status = cli.ask(StatusParams(), start=False)
+    except DshError:
+        return 0
+    return sum(session.get("phase") == "running" for session in status.get("sessions") or ())
 
 
 def usual_lines() -> list[str]:

@@ -370,7 +370,7 @@ def outcome_unknown(params: wire.Params) -> OutcomeUnknown:
 def unreachable(places: paths.Places, *, off: bool) -> errors.Unreachable:
     """Nobody listens, and no daemon may be started."""
     why = ", and starting one is off" if off else ""
-    return errors.Unreachable(f"no daemon at {' or '.join(places.sockets)}{why}", hint="dshctl daemon start")
+    return errors.Unreachable(f"no daemon at {places.socket}{why}", hint="dshctl daemon start")
 
 
 def hidden(places: paths.Places, by: Holder | None) -> Hidden:
@@ -405,7 +405,7 @@ def _elsewhere(places: paths.Places) -> errors.Unreachable | None:
     if places.socket_link in places.sockets or not _listens(real):
         return None
     return errors.Unreachable(
-        f"no daemon at {' or '.join(places.sockets)}; the one of {places.state} listens at {real}.",
+        f"no daemon at {places.socket}; the one of {places.state} listens at {real}.",
         hint=f"dshctl ping --socket {real}",
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dshctl import exits, sentences
+from dshctl.output import error_text
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -29,8 +30,7 @@ def show_result(cli: Cli, result: Json) -> int:
 
 def how(result: Json, environ: Mapping[str, str]) -> str:
     """The sentence, and below it what to type."""
-    lines = [f"dshctl: {sentences.ended(result)}{_reaches(result, environ)}"]
-    return "\n".join([*lines, *(f"      {line}" for line in way_out(result))])
+    return error_text(f"{sentences.ended(result)}{_reaches(result, environ)}", "\n".join(way_out(result)))
 
 
 def _wake(result: Json) -> Iterator[str]:

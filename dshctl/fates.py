@@ -85,10 +85,13 @@ _WOULD: Final = {
 
 
 def _after(got: Json) -> str:
+    from dshctl.times import now_ms
+
     doing = plain(got.get("waits_for") or "")
     if waited_for(doing):
         return f"; it is {doing}"
-    return f", after {doing}" if doing else ""
+    lasted = f" ({age(now_ms() - got['since_at'])})" if got.get("since_at") else ""
+    return f", after {doing}{lasted}" if doing else ""
 
 
 def _joins(got: Json) -> str:

@@ -353,7 +353,8 @@ def patient(
     try:
         return wait()
     except TimedOut:
-        raise TimedOut(_goes_on(cli, receipt, tied), hint=_see(receipt)) from None
+        see = _see(receipt)
+        raise TimedOut(_goes_on(cli, receipt, tied), hint=see, data={"told": f"To see it: {see}"}) from None
     except KeyboardInterrupt:
         if not sent:
             raise

@@ -25,7 +25,7 @@ from dshd.session.disk import opening
 from dshd.session.disk.archive import Lost
 from dshd.session.registry import index
 from dshd.session.registry.unloaded import view_from_log
-from dshd.session.shown import ends, views
+from dshd.session.shown import ends, origins, views
 
 if TYPE_CHECKING:
     from dshctl.base import Cli
@@ -122,7 +122,11 @@ def show(cli: Cli, params: wire.ShowParams) -> Json:
     found = files(cli)
     id = found.resolve(params.session, params.cwd)
     view = found.whole_view(id)
-    more = {"budgets": _budgets(found, id), "schedules": _schedules(found, id, view)}
+    more = {
+        "budgets": _budgets(found, id),
+        "schedules": _schedules(found, id, view),
+        "origins": _origins(found, id),
+    }
     return {**view, **more, "log": str(found.store.log_path(id))}
 
 
@@ -147,6 +151,13 @@ def _budgets(found: Files, id: str) -> list[Json] | None:
     except errors.DshError:
         return None
     return [use for use in uses if use["what"] != "day_cost"]
+
+
+def _origins(found: Files, id: str) -> Json | None:
+    try:
+        return origins.of(found.glance(id).state)
+    except errors.DshError:
+        return None
 
 
 def message(cli: Cli, params: wire.MessageShowParams) -> Json:

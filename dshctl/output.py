@@ -284,9 +284,7 @@ class Out:
 
     def error_sentence(self, error: DshError) -> None:
         """The sentence alone: a warning beside a result that is there all the same."""
-        from dshctl.times import told_here
-
-        self._tell(error_text(told_here(error.message), error.hint))
+        self._tell(words_of(error))
 
     def error(self, error: DshError) -> None:
         """The sentence on standard error, also under `-q`, and with `--json` an object as well."""
@@ -294,13 +292,26 @@ class Out:
         self.item(error_item(error))
 
 
+def words_of(error: DshError) -> str:
+    """What a person reads of it. An error may have something to be told behind its message, and instead of
+    its hint (``told``): what else there is, or the command in a sentence, if that fits one line."""
+    from dshctl.times import told_here
+
+    message, told = told_here(error.message), error.data.get("told")
+    if not told:
+        return error_text(message, error.hint)
+    whole = error_text(f"{message.rstrip('.')}. {told}")
+    return whole if "\n" not in whole or error.hint not in told else error_text(message, error.hint)
+
+
 def error_text(message: str, hint: str = "") -> str:
     """``dshctl: WHAT.`` and, indented below it, what to type; lines stay under 80.
 
-    What stands in the message behind a newline is quoted: indented like a command, and not wrapped.
+    What stands in the message behind a newline is quoted: indented like a command, and not wrapped. A command
+    at its end is to be typed as it stands, without a full stop.
     """
     first, *quoted = message.strip().split("\n")
-    if not quoted and not first.endswith((".", "?", "!", ":")):
+    if not quoted and not first.endswith((".", "?", "!", ":")) and not _COMMAND.search(first):
         first += "."
     below = [line.strip() for line in (*quoted, *hint.splitlines())]
     return "\n".join([*_wrapped(f"dshctl: {first}"), *(f"      {line}" for line in below if line)])
@@ -309,6 +320,8 @@ def error_text(message: str, hint: str = "") -> str:
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 79, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
+
+_COMMAND: Final = re.compile(r": dshctl [^.:]+$")
 
 # Further members that an error may have, by its kind; null where it has none. See the schema.
 FACTS: Final = (
@@ -321,7 +334,7 @@ def error_item(error: DshError) -> dict[str, Any]:
     return {
         "type": "error",
         **dict.fromkeys(FACTS),
-        **error.data,
+        **{name: value for name, value in error.data.items() if name != "told"},
         "code": error.code,
         "message": error.message,
         "hint": error.hint or None,

@@ -186,9 +186,10 @@ def park_reason(park: Json) -> str:
     return words
 
 
-def abort(got: Json) -> list[str]:
-    """What an abort stopped, parked and cleared, and how to go on."""
-    return [_stopped(got), *_goes_on(got), *_left(got)]
+def abort(got: Json, columns: int = 80, whose: str | None = None) -> list[str]:
+    """What an abort stopped, parked and cleared, and how to go on. ``whose``: what a command needs to mean
+    this session, its name if not said."""
+    return [_stopped(got), *_goes_on(got), *_left(got, columns, f" -s {name_of(got)}" if whose is None else whose)]
 
 
 def _beside(got: Json) -> str:
@@ -238,14 +239,15 @@ def _number(value: Any) -> int:
     return len(value) if isinstance(value, list) else int(value or 0)
 
 
-def _left(got: Json) -> list[str]:
+def _left(got: Json, columns: int, whose: str) -> list[str]:
     parked = _number((got.get("parked") or {}).get("count"))
     cleared = _number(got.get("cleared")) if got.get("turn") is not None else 0
     lines = []
     if parked:
         are = f"{count(parked, 'message')} {'is' if parked == 1 else 'are'} parked."
-        lines.append(f"{are}   go on: dshctl wake -s {name_of(got)}")
-        lines.append(f"{' ' * len(are)}   drop:  dshctl queue clear -s {name_of(got)}")
+        go_on, drop = f"{are}   go on: dshctl wake{whose}", f"dshctl queue clear{whose}"
+        one = f"{go_on}    drop: {drop}"
+        lines += [one] if len(one) < columns else [go_on, f"{' ' * len(are)}   drop:  {drop}"]
     if cleared:
         lines.append(f"{count(cleared, 'message')} {'was' if cleared == 1 else 'were'} cleared.")
     return lines
@@ -284,7 +286,7 @@ def compacted(got: Json) -> str:
         how = ([f"{count(hidden, 'event')} summed up"] if hidden else []) + (
             [f"{count(pruned, 'result')} cut short"] if pruned else []
         )
-        sizes = f"{budgets.thousands(got.get('before') or 0)} -> {_of_window(got, 'after')}"
+        sizes = f"{_in_window(got, 'before')} -> {_of_window(got, 'after')}"
         return f"{name}: compacted, {sizes} ({', '.join(how)})."
     if outcome == "nothing":
         return f"{name}: nothing to compact; it is short as it is ({_of_window(got, 'before')})."
@@ -293,8 +295,12 @@ def compacted(got: Json) -> str:
 
 
 def _of_window(got: Json, which: str) -> str:
-    window = f" of {budgets.thousands(got['window'])}" if got.get("window") else ""
-    return f"{budgets.thousands(got.get(which) or 0)}{window} tokens"
+    window = f" of {budgets.window(got['window'])}" if got.get("window") else ""
+    return f"{_in_window(got, which)}{window} tokens"
+
+
+def _in_window(got: Json, which: str) -> str:
+    return budgets.in_window(got.get(which) or 0, got.get("window") or 0)
 
 
 # Sessions.

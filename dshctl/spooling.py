@@ -102,6 +102,7 @@ def _receipt(params: wire.SendParams, kept: spool.Spooled) -> Json:
         "type": "receipt", "exit": 0, "message": kept.id, "session": None, "name": _name(params),
         "dir": params.create.dir if params.create else None, "verb": params.verb, "queue": None,
         "position": None, "seq": None, "state": "spooled", "phase": None, "turn": None, "waits_for": None,
+        "since_at": None,
         "due_at": due, "expires_at": ends, "redirected": False, "now": params.now, "duplicate": False,
         "retried": False, "spooled": True, "created": False, "reopened": False, "released": 0,
         "superseded": [], "replaced": 0, "parked": None, "warning": None, "outcome": None, "ended_at": None,

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dshctl.base import Mistake
 from dshd import __version__, wire
+from dshd.plural import count
 
 # Known by the contract, not in this version.
 LATER: Final[frozenset[str]] = frozenset()
@@ -28,7 +29,7 @@ NEAR: Final[dict[str, tuple[str, str]]] = {
     ),
     "stop": (
         '"stop" is two things. dshctl abort stops the turn that is running; dshctl daemon stop'
-        " ends the daemon and with it all running turns",
+        " ends the daemon",
         "",
     ),
     "resume": (
@@ -71,6 +72,10 @@ SYNONYMS: Final[dict[str, str]] = {
     "restore": "import FILE",
     "load": "import FILE",
     "exec": "run",
+    "init": "setup",
+    "session": "ls",
+    "pause": "abort",
+    "exit": "daemon stop",
     "chat": "attach",
     "connect": "attach",
     "watch": "attach --read",
@@ -120,10 +125,13 @@ SYNONYMS: Final[dict[str, str]] = {
 }
 
 
-def mistaken(word: str, commands: Iterable[str]) -> Mistake:
-    """What to say of a word that is none of the commands."""
+def mistaken(word: str, commands: Iterable[str], running: Callable[[], int] = lambda: 0) -> Mistake:
+    """What to say of a word that is none of the commands. ``running``: how many turns run."""
     if word in LATER:
         return Mistake(f'"{word}" is not in this version of dshctl ({__version__})', "dshctl --help")
+    if word == "stop" and (turns := running()):
+        what, hint = NEAR[word]
+        return Mistake(f"{what} and with it {count(turns, 'running turn')}", hint)
     if word in NEAR:
         return Mistake(*NEAR[word])
     if word in SYNONYMS:

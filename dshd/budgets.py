@@ -101,6 +101,21 @@ def thousands(value: float) -> str:
     return f"{round(value / 1000)} k" if value < 999_500 else f"{value / 1_000_000:.1f} M"
 
 
+KI: Final = 8192  # windows that are multiples of it are counted in 1024s by who makes models
+
+
+def window(tokens: float) -> str:
+    """A model's window: ``64 k`` of 65,536, ``200 k`` of 200,000, ``1.0 M``."""
+    return in_window(tokens, tokens)
+
+
+def in_window(tokens: float, window: float) -> str:
+    """So many tokens of a window, in the unit that it is counted in: ``41 k`` of 41,984 of 65,536."""
+    if window % KI or window >= 999_500 or tokens < 1000:
+        return thousands(tokens)
+    return f"{round(tokens / 1024)} k"
+
+
 def lasts(seconds: float) -> str:
     """``40 s``, ``10 min``, ``2 h``, ``1 h 30 min``."""
     whole = round(seconds)

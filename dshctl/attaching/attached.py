@@ -26,7 +26,7 @@ from dshctl.attaching.spoken import SENDS, Spoken, help_lines, meant
 from dshctl.base import Cli
 from dshctl.client import TimedOut
 from dshctl.follow import SECOND_S
-from dshctl.output import error_text
+from dshctl.output import words_of
 from dshd import errors, wire
 
 Json = dict[str, Any]
@@ -127,7 +127,7 @@ class Attached:
 
     def _fail(self, error: errors.DshError) -> None:
         if self._screen.reads_keys:
-            self._tell([error_text(error.message, error.hint)])
+            self._tell([words_of(error)])
         else:
             self._out.error(error)
 

@@ -17,7 +17,7 @@ from dshctl.base import Cli
 from dshctl.client import Client
 from dshctl.connection import Connection, Lost
 from dshctl.follow import reconnect
-from dshctl.output import Out, Stream, error_text
+from dshctl.output import Out, Stream, words_of
 from dshd import wire
 from dshd.errors import DshError
 
@@ -79,7 +79,7 @@ class Link:
             except DshError as error:
                 if error.message != said:
                     said = error.message
-                    self._notes.write(error_text(error.message, error.hint))
+                    self._notes.write(words_of(error))
                     self._ring()
                 time.sleep(AGAIN_S)
         self._ring()

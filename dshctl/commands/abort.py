@@ -34,7 +34,7 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, turn: int | None, 
         tree=tree,
         reason=reason,
     )
-    done = cli.ask(params, repeat=False)
+    done, whose = cli.ask(params, repeat=False), None if params.session else ""
     cli.out.item({"type": "aborted", **done})
     if not cli.out.quiet:
-        cli.out.lines(sentences.abort(done))
+        cli.out.lines(sentences.abort(done, cli.out.columns, whose))

@@ -40,12 +40,12 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, forget: str | None
     for one in (*got["approvals"], *got["allowed"]):
         cli.out.item(one)
     if not cli.json:
-        cli.out.lines(shown(got, now_ms()))
+        cli.out.lines(shown(got, now_ms(), cli.out.columns))
 
 
-def shown(got: Json, now: int) -> list[str]:
+def shown(got: Json, now: int, columns: int = 80) -> list[str]:
     """Those that wait, and below them what is allowed."""
-    waiting = [line for one in got["approvals"] for line in (*approvals.lines(one, now), "")]
+    waiting = [line for one in got["approvals"] for line in (*approvals.lines(one, now, columns), "")]
     rows = [
         f"  {one['id']:<4} {_whose(one)}, {approvals.allowed(one)}    dshctl approvals --forget {one['id']}"
         for one in got["allowed"]

@@ -73,7 +73,7 @@ def words_of(message: Json, stop: Json, first: bool) -> str:
         return f"entered {turn}{step}"
     if state == "settled":
         return f"{turn} {_outcome(stop.get('outcome'))}"
-    who: Json = stop["by"] if isinstance(stop.get("by"), dict) else {}
+    who: Json = stop["source"] if isinstance(stop.get("source"), dict) else {}
     by = sentences.decided_by(who)
     if state in ("superseded", "rejected"):
         return f"{state}{by if who.get('by') else ''}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dshctl.base import Cli, command
-from dshctl.excerpts import tokens_text
 from dshctl.output import table
-from dshd import wire
+from dshd import budgets, wire
 
 Json = dict[str, Any]
 HEAD = ("", "ROUTE", "ADAPTER", "MODEL", "WINDOW", "PRICE", "KEY")
@@ -64,7 +63,7 @@ def row(model: Json) -> tuple[str, ...]:
         str(model.get("route") or model.get("name") or "?"),
         str(model.get("adapter") or "?"),
         str(model.get("model") or "-"),
-        tokens_text(window) if window else "-",
+        budgets.window(window) if window else "-",
         price(model.get("price")),
         key_word(model),
     )

@@ -50,8 +50,11 @@ def show(cli: Cli, which: str | None, session: str | None, whole: bool) -> None:
 
 def lines(found: Json, limit: int | None, ellipsis: str) -> Iterator[str]:
     size, window = budgets.thousands, found.get("window")
-    whole = f"{size(found['tokens'])} of {size(window)}" if window else size(found["tokens"])
-    late = f"; compacted from {size(found['compacts_at'])} on" if found.get("compacts_at") else ""
+    whole = size(found["tokens"])
+    if window:
+        whole = f"{budgets.in_window(found['tokens'], window)} of {budgets.window(window)}"
+    from_on = found.get("compacts_at")
+    late = f"; compacted from {budgets.in_window(from_on, window or 0)} on" if from_on else ""
     yield f"{name_of(found)}: {whole} tokens, model {found.get('model')}{late}"
     yield ""
     rows = [(row["section"], size(row["tokens"]), _cut(row)) for row in found["sections"]]

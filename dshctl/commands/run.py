@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,6 +11,7 @@ from dshctl.base import WORDS, Cli, Mistake, command
 from dshd import wire
 
 Json = dict[str, Any]
+REHEARSAL: Final = "rehearsal"  # the route
 
 
 @command(
@@ -48,7 +49,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     if made.get("result") is not None:
         return tell_gone(cli, made["result"])
     code = to_the_end(cli, receipt, progress=True, stay=stay, place=Place(), tied=given["tied"])
-    leave(cli, receipt, code, rm)
+    leave(cli, receipt, code, rm, rehearsal=made["session"]["model"] == REHEARSAL)
     return code
 
 
@@ -73,11 +74,12 @@ def tell_gone(cli: Cli, result: Json) -> int:
     return code
 
 
-def leave(cli: Cli, receipt: Json, code: int, rm: bool) -> None:
-    """What to do with the session now."""
+def leave(cli: Cli, receipt: Json, code: int, rm: bool, rehearsal: bool = False) -> None:
+    """What to do with the session now. ``rehearsal``: its model does what it is told in words of its own."""
     name = sentences.name_of(receipt)
     if rm and code == exits.DONE:
         cli.ask(wire.DeleteParams(session=receipt["session"], force=True))
         return
     if not cli.json:
-        cli.out.say(f"dshctl: session {name}. Go on: dshctl followup -s {name} 'TEXT'")
+        say = "run: make test" if rehearsal else "TEXT"
+        cli.out.say(f"dshctl: session {name}. Go on: dshctl followup -s {name} '{say}'")

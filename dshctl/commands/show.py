@@ -101,7 +101,8 @@ def facts(session: Json, now: int) -> Iterator[tuple[str, str]]:
         yield label, budgets.fraction(use)
     context = session.get("context") or {}
     if context.get("used") and context.get("window"):
-        yield "context", f"{tokens_text(context['used'])} of {tokens_text(context['window'])}"
+        used, window = context["used"], context["window"]
+        yield "context", f"{budgets.in_window(used, window)} of {budgets.window(window)}"
     if session.get("agents"):
         yield "subagents", f"{session['agents']} at work   dshctl agents -s {sentences.name_of(session)}"
     if session.get("agent"):

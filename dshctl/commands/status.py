@@ -118,7 +118,7 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     needs = needing(sessions)
     waits = [s for s in _in_state(sessions, "waiting") if s not in needs]
     running = [s for s in _in_state(sessions, "running") if s not in needs]
-    head = heading(status, now)
+    head, today = heading(status, now), _today(status)
     refused = refused_schedules(status)
     jobs = [
         (sentences.name_of(session), sentences.job(row, now), "")
@@ -127,7 +127,7 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
     ]
     if not (needs or waits or running or refused or jobs):
         nothing = "Nothing running." if refused_sends(status) else "Nothing running, nothing waits for you."
-        return [f"{head}  {nothing}", *_tail(status, sessions, now)]
+        return [f"{head} {nothing}", *_tail(status, sessions, now, today)]
     names = {session["id"]: sentences.name_of(session) for session in sessions}
 
     def each(found: list[Json], row: Callable[[Json, int], Row]) -> list[Row]:
@@ -143,21 +143,21 @@ def full_lines(cli: Cli, status: Json) -> list[str]:
         ("in the background", jobs),
     ]
     every = [row for _, rows in blocks for row in rows]
-    lines = [head, ""]
+    lines = [f"{head}  {today}" if today else head, ""]
     for title, rows in blocks:
         lines += [title, *_block(cli, rows, every)] if rows else []
     return lines + _tail(status, sessions, now)
 
 
 def heading(status: Json, now: int) -> str:
-    """``dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.  Today 1.9 M tokens, $2.31 of $10.``"""
+    """``dshd 1.2.0, pid 4121, up 3 d 4 h, systemd.``"""
     started = status.get("started_at")
     parts = [f"dshd {_version(status)}", f"pid {status.get('pid', '?')}"]
     if started:
         parts.append(f"up {age(now - started)}")
     if status.get("supervisor"):
         parts.append(str(status["supervisor"]))
-    return ", ".join(parts) + "." + _today(status)
+    return ", ".join(parts) + "."
 
 
 def _version(status: Json) -> str:
@@ -167,6 +167,7 @@ def _version(status: Json) -> str:
 
 
 def _today(status: Json) -> str:
+    """``Today 1.9 M tokens, $2.31 of $10.``; nothing if nothing was spent."""
     from dshctl.excerpts import cost_parts, tokens_text
 
     today = status.get("today") or {}
@@ -176,7 +177,7 @@ def _today(status: Json) -> str:
         parts.append(f"{budgets.price(today.get('cost') or 0, today.get('currency'))} {of}")
     else:
         parts += cost_parts(today)
-    return f"  Today {', '.join(parts)}." if parts else ""
+    return f"Today {', '.join(parts)}." if parts else ""
 
 
 LONG_NAME: Final = 14  # one that is longer may be cut, and commands name the session by its id
@@ -318,15 +319,15 @@ def _running(session: Json, now: int) -> tuple[str, str, str]:
     return sentences.name_of(session), f"{words}; {queued} queued" if queued else words, ""
 
 
-def _tail(status: Json, sessions: list[Json], now: int) -> list[str]:
-    """``14 idle, 212 closed (88 MB). Next: triage, 02:00 (in 13 h).``"""
+def _tail(status: Json, sessions: list[Json], now: int, today: str = "") -> list[str]:
+    """``14 idle, 212 closed (88 MB). Next: triage, 02:00 (in 13 h).``; ``today`` if it isn't told above."""
     idle, closed = len(_in_state(sessions, "idle")), status.get("closed")
     closed = len(_in_state(sessions, "closed")) if closed is None else closed
     parts = [f"{idle} idle"] if idle else []
     size = f" ({sentences.size(status['closed_bytes'])})" if status.get("closed_bytes") else ""
     parts += [f"{closed} closed{size}"] if closed else []
     words = [", ".join(parts) + "."] if parts else []
-    words += _coming(status, now)
+    words += [*([today] if today else []), *_coming(status, now)]
     return [*([" ".join(words)] if words else []), *spool_lines(status.get("spool"))]
 
 

@@ -8,6 +8,8 @@ import click
 
 from dshctl import exits, sentences
 from dshctl.base import SESSION, Cli, Mistake, command
+from dshctl.output import error_text
+from dshctl.times import now_ms
 from dshd import wire
 
 Json = dict[str, Any]
@@ -56,7 +58,11 @@ def _say(cli: Cli, result: Json, code: int, is_message: bool) -> None:
 
     if not is_message and code in (exits.DONE, exits.PARKED):
         name = sentences.name_of(result)
-        cli.out.say(f"{name}: {f'parked; to go on: dshctl wake -s {name}' if code else 'idle.'}")
+        if code:
+            words = f"{name} is {sentences.parked(result, now_ms())}"
+            cli.out.fail(error_text(words, f"dshctl wake -s {name}"))
+        else:
+            cli.out.say(f"{name}: idle.")
         return
     say = cli.out.fail if code else cli.out.say
     say(how(result, cli.out.environ))

@@ -4,8 +4,8 @@ Two files, the user's over the system's. Tables are merged key by key, lists of 
 ``[[hooks]]``) are appended, the system's first, anything else the user's replaces. ``[policy]`` may stand
 only in the system's file: it is what users can't go beyond.
 
-``model`` at the top is the default route. TOML lets a name be a value or a table, not both, so who also
-wants ``[model]`` writes the route there, as ``default``.
+``model`` at the top is the default route, and ``[model]`` may stand beside it, which TOML itself would not
+have: `reading` sees to that. The route may also be in that table, as ``default``.
 
 - the sections, by family: `daemon`, `model`, `routes`, `sessions`, `budget`, `tools`, `hooks`, `policy`,
   made of `kinds` of values;

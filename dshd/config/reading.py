@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -44,16 +45,34 @@ def parse(user: Source | None, system: Source | None = None) -> Config:
 
 def _toml(source: Source) -> dict[str, Any]:
     try:
-        table = tomllib.loads(source.text)
+        table = tomllib.loads(_both_models(source.text))
     except (ValueError, RecursionError) as error:  # the latter two: a number, or brackets, without end
         what = _syntax_error(source, str(error))
         raise NotConfigured(what, hint="dshctl config check") from None
     model = table.get("model", {})
-    if isinstance(model, str):
+    if _ROUTE in table and isinstance(model, dict):
+        table["model"] = {"default": table.pop(_ROUTE), **model}
+    elif isinstance(model, str):
         table["model"] = {"default": model}
     elif not isinstance(model, dict):
         raise _located(source, Wrong(("model",), "expected the name of a route"))
     return table
+
+
+# Where the default route is put while there is a table beside it. No key of ours has a blank in it.
+_ROUTE: Final = "model route"
+_TOP: Final = re.compile(r"^(?=[ \t]*\[)", re.MULTILINE)
+_MODEL: Final = re.compile(r"^([ \t]*)(?:model|\"model\")([ \t]*=)", re.MULTILINE)
+_TABLE: Final = re.compile(r"^[ \t]*\[[ \t]*model[ \t]*\]", re.MULTILINE)
+
+
+def _both_models(text: str) -> str:
+    """``model = "fast"`` at the top and a table ``[model]`` are two things to people, and no TOML: there the
+    first is called otherwise. Lines keep their places."""
+    top = _TOP.split(text, maxsplit=1)[0]
+    if not _TABLE.search(text) or not _MODEL.search(top):
+        return text
+    return _MODEL.sub(rf'\1"{_ROUTE}"\2', top, count=1) + text[len(top) :]
 
 
 def _syntax_error(source: Source, text: str) -> str:
@@ -62,7 +81,7 @@ def _syntax_error(source: Source, text: str) -> str:
     if place.startswith("end of document"):
         line = str(source.text.rstrip().count("\n") + 1)
     if what == "Cannot overwrite a value":
-        what = 'a name is a value or a table, not both (for both: [model] default = "ROUTE")'
+        what = "a name is a value or a table, not both"
     return f"{source.name}:{line}: {what}" if line.isdigit() else f"{source.name}: {text}"
 
 

@@ -251,7 +251,7 @@ def context(run: Run, granted: tuple[Grant, ...] = ()) -> ToolContext:
     return ToolContext(
         session=run.state.id,
         name=run.state.name,
-        change="dshctl set" if settings.get("implicit") else f"dshctl set {run.state.name}",
+        whose="" if settings.get("implicit") else f" -s {run.state.name}",
         dir=_path(str(settings.get("dir") or "/")),
         spill_dir=spill,
         env=services.environment(run.state),

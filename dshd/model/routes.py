@@ -10,7 +10,7 @@ Nothing here does IO: what has to be asked first (`/models`, Ollama) is in `disc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -65,6 +65,8 @@ BUILT_IN: dict[str, Route] = {
     )
 }  # fmt: skip
 
+REHEARSAL: Final = "rehearsal"
+NONE_SET_UP: Final = "no model is set up: the rehearsal model answers. It is not an AI."
 KEYED = ("deepseek", "anthropic", "openai")  # built-in routes that a key selects, in this order
 KEY_FIELDS = ("api_key_env", "api_key_file", "api_key_command")
 SCALARS = (
@@ -193,18 +195,28 @@ def choose_route(
     Order: ``--model``; ``model`` in the config; the first built-in route with a key; an address in
     ``OPENAI_BASE_URL``; a local Ollama; for a client on a terminal the rehearsal model.
     """
+    set_up = _set_up(routes, has_key)
+    if explicit == REHEARSAL and not configured and set_up is None:
+        return Choice(explicit, NONE_SET_UP)
     for ref, why in ((explicit, "--model"), (configured, "config")):
         if ref:
             return _named(ref, why, routes)
-    for name in KEYED:
-        route = routes[name]
-        if not route.key_required and route.base_url != BUILT_IN[name].base_url:
-            return _or_ask(route, f"{BUILT_IN[name].base_url_env or 'base_url'} is set")
-        if has_key(route):
-            return _or_ask(route, f"there is a key for {name}")
+    if set_up is not None:
+        return _or_ask(*set_up)
     if ask_ollama:
         return Ask("ollama")
     return rehearsal_or_nothing(client_is_terminal)
+
+
+def _set_up(routes: Mapping[str, Route], has_key: Callable[[Route], bool]) -> tuple[Route, str] | None:
+    """The first built-in route that somebody has set up by a variable or a stored key, and by which."""
+    for name in KEYED:
+        route = routes[name]
+        if not route.key_required and route.base_url != BUILT_IN[name].base_url:
+            return route, f"{BUILT_IN[name].base_url_env or 'base_url'} is set"
+        if has_key(route):
+            return route, f"there is a key for {name}"
+    return None
 
 
 def _named(ref: str, why: str, routes: Mapping[str, Route]) -> Choice | Ask:
@@ -222,7 +234,7 @@ def _or_ask(route: Route, why: str) -> Choice | Ask:
 def rehearsal_or_nothing(client_is_terminal: bool) -> Choice:
     """The last resort. Raises `NotConfigured` for a client that is not on a terminal."""
     if client_is_terminal:
-        return Choice("rehearsal", "no model is set up: the rehearsal model answers. It is not an AI.")
+        return Choice(REHEARSAL, NONE_SET_UP)
     raise NotConfigured(
         "no model is set up, and this is not a terminal, so nothing was run.",
         hint="dshctl config check        or, to try without a model: --model rehearsal",

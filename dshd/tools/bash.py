@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from dshd.plural import age
 from dshd.spawn.client import Completed, Kept, Passage, Spawner, SpawnFailed
 from dshd.tools import sandbox
 from dshd.tools.guarded import sweep
@@ -115,7 +116,7 @@ class Bash:
             else:
                 tell_survivors(ctx)
             raise
-        return result(done, limit, plan, undone, ctx.change)
+        return result(done, limit, plan, undone, ctx.whose)
 
     async def _spawned(
         self, args: Args, ctx: ToolContext, plan: Plan, file: Path, limit: float | None,
@@ -267,13 +268,13 @@ def spill_name(kind: str = "bash") -> str:
 
 
 def result(
-    done: Completed, limit: float, plan: Plan, undone: Sequence[Path] = (), change: str = "dshctl set"
+    done: Completed, limit: float, plan: Plan, undone: Sequence[Path] = (), whose: str = ""
 ) -> ToolOutput:
     """The output and how it ended, in words."""
     text = shown(done)
     if plan.kind == "bubblewrap" and done.returncode == 1 and text.startswith("bwrap: "):
         return failure(f"the sandbox could not be set up: {text.strip()}", "SANDBOX")
-    notes = [ending(done, limit), *remarks(done, text, plan, change)]
+    notes = [ending(done, limit), *remarks(done, text, plan, whose)]
     notes += [f"{path} is protected here, so what the command did to it was undone" for path in undone]
     body = text if text.endswith("\n") or not text else text + "\n"
     failed = done.timed_out or done.signal is not None or done.returncode is None
@@ -282,7 +283,7 @@ def result(
         body + "\n".join(f"[{note}]" for note in notes),
         is_error=failed,
         error=code,
-        summary=f"{brief(done)}, {duration(done.duration_s)}",
+        summary=f"{brief(done)}, {age(done.duration_s * 1000)}",
     )
 
 
@@ -310,7 +311,7 @@ def brief(done: Completed) -> str:
     return f"exit {done.returncode}" if done.returncode is not None else f"signal {done.signal}"
 
 
-def remarks(done: Completed, text: str, plan: Plan, change: str) -> list[str]:
+def remarks(done: Completed, text: str, plan: Plan, whose: str) -> list[str]:
     """What else the model should know."""
     notes = []
     if "\ufffd" in text:
@@ -322,7 +323,7 @@ def remarks(done: Completed, text: str, plan: Plan, change: str) -> list[str]:
         words = "process was" if done.left == 1 else "processes were"
         notes.append(f"{done.left} background {words} ended with the command")
     if done.returncode != 0:
-        notes += forbidden(text, plan, change)
+        notes += forbidden(text, plan, whose)
     if done.survivors:
         notes.append(survivors(done.survivors).strip())
     return notes
@@ -351,30 +352,31 @@ SERVICE = re.compile(r"(?:connect|dial|socket)[^\n]*/run/|connect to (?:the |[a-
 SERVICE_WITH_NET = re.compile(r"/run/(?:postgresql|mysqld)/|connect[a-z]* to (?:your authentication )?agent")
 
 
-def forbidden(text: str, plan: Plan, change: str) -> list[str]:
+def forbidden(text: str, plan: Plan, whose: str) -> list[str]:
     """What of a failed command's output looks like the sandbox's doing, and what a person can do."""
     lower = text.lower()
     notes = []
     if not plan.net and NETWORK.search(lower):
-        notes.append(f"network is off here: {change} net=on")
+        notes.append(f"network is off here: dshctl set net=on{whose}")
     elif not plan.net and SERVICE_WITH_NET.search(lower):
-        notes.append(f"this is there with a network only: {change} net=on")
+        notes.append(f"this is there with a network only: dshctl set net=on{whose}")
     elif plan.kind == "bubblewrap" and SERVICE.search(lower):
-        notes.append(f"services outside can't be reached from here: {change} mode=full")
+        notes.append(f"services outside can't be reached from here: dshctl set mode=full{whose}")
     if plan.places is not None and "read-only file system" in lower:
-        notes.append(where_to_write(plan.places, lower, change))
+        notes.append(where_to_write(plan.places, lower, whose))
     elif plan.kind == "landlock" and "permission denied" in lower:
         notes.append(f"only {plan.places and plan.places.dir} and $TMPDIR can be written here")
     elif plan.places is not None and ".git/config" in lower and "resource busy" in lower:
-        notes.append(f"git's settings and hooks can't be changed here: {change} mode=full")
+        notes.append(f"git's settings and hooks can't be changed here: dshctl set mode=full{whose}")
     return notes
 
 
-def where_to_write(places: sandbox.Places, lower: str, change: str) -> str:
+def where_to_write(places: sandbox.Places, lower: str, whose: str) -> str:
     guarded = places.guarded.protected if places.guarded is not None else ()
     if any(str(path).lower() in lower or path.name.lower() in lower for path in guarded):
         return "git's settings and hooks, keys and start-up files can't be changed here"
-    return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: {change} mode="
+    change = f"dshctl set mode=MODE{whose}"
+    return f"in mode workspace {places.dir} and /tmp can be written, in read-only /tmp: {change}"
 
 
 def survivors(pids: list[int]) -> str:

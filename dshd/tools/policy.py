@@ -62,11 +62,10 @@ def decide(subject: Subject, ctx: ToolContext) -> Verdict:
 
 def _decide(subject: Subject, ctx: ToolContext) -> Verdict:
     if subject.tool in WRITERS and ctx.mode == "read-only":
-        return Verdict(
-            "deny", f"this session is read-only. A person can change that: {ctx.change} mode=workspace"
-        )
+        change = f"dshctl set mode=workspace{ctx.whose}"
+        return Verdict("deny", f"this session is read-only. A person can change that: {change}")
     if subject.tool in NETWORKED and not has_net(ctx.mode, ctx.net):
-        return Verdict("deny", f"network is off here. A person can change that: {ctx.change} net=on")
+        return Verdict("deny", f"network is off here. A person can change that: dshctl set net=on{ctx.whose}")
     verdict = _by_rules(subject, ctx.rules, _by_mode(subject, ctx))
     if verdict.action == "deny" or subject.path is None:
         return verdict

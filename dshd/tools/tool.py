@@ -52,11 +52,11 @@ class ToolContext:
     ``dir`` is absolute. ``mode`` is ``read-only``, ``workspace`` or ``full``. ``hidden`` are places no
     tool may read (state, socket, keys), ``readable`` exceptions inside them (spill files, attachments),
     ``protected`` dshd's own directories, never written in ``workspace``. ``bash_max`` is in seconds.
-    ``change`` is how a person changes its settings; ``grants`` what a person has allowed. ``keep`` takes
-    the output of a call that is being cancelled, if it has something to say beyond that. ``call`` is the
-    call's id, ``jobs`` where commands go on in the background (`jobs.House`), ``agents`` its subagents
-    (`agents.Kin`); through ``leaving`` a command that is cancelled may go there (`jobs.Leaving`). Between
-    ``rest``, which takes what it does in a line, and ``back`` a call only waits for others.
+    ``whose`` stands behind a `dshctl set` that is for its session; ``grants`` what a person has allowed.
+    ``keep`` takes the output of a call that is being cancelled, if it has something to say beyond that.
+    ``call`` is the call's id, ``jobs`` where commands go on in the background (`jobs.House`), ``agents`` its
+    subagents (`agents.Kin`); through ``leaving`` a command that is cancelled may go there
+    (`jobs.Leaving`). Between ``rest``, which takes what it does in a line, and ``back`` a call only waits for others.
     """
 
     session: str
@@ -77,7 +77,7 @@ class ToolContext:
     bash_max: float = 600.0
     sandbox: str = "auto"
     home: Path | None = None
-    change: str = "dshctl set"
+    whose: str = ""
     keep: Callable[[ToolOutput], None] | None = None
     call: str = ""
     jobs: Any = None

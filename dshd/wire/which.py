@@ -121,9 +121,8 @@ def refuse_if_unread(rows: Iterable[SessionRow], may: str, hint: str) -> None:
 def _unknown(ref: str, rows: Sequence[SessionRow], home: str) -> NotFound:
     by_name = {row.name or row.id: row for row in sorted(rows, key=_preference)}
     close = [by_name[name] for name in near(ref, by_name)]
-    tail = f" Close: {_listed(close, home)}." if close else ""
-    hint = "" if close else "dshctl ls"
-    return NotFound(f'no session "{ref}".{tail}', hint=hint, data={"close": _labels(close)})
+    told = {"told": f"Close: {_listed(close, home)}."} if close else {}
+    return NotFound(f'no session "{ref}"', hint="dshctl ls", data={"close": _labels(close), **told})
 
 
 def _labels(rows: Iterable[SessionRow]) -> list[str]:

@@ -134,7 +134,15 @@ def test_every_section_is_read() -> None:
 def test_the_default_route_may_stand_in_its_section() -> None:
     found = user('[model]\ndefault = "openai"\npatience = 0\n')
     assert (found.model.default, found.model.patience) == ("openai", 0.0)
-    assert '[model] default = "ROUTE"' in refusal('model = "openai"\n[model]\npatience = 0\n')
+    assert "a value or a table, not both" in refusal('tools = "x"\n[tools]\nfetch = true\n')
+
+
+def test_the_default_route_and_the_table_of_its_name_stand_in_one_file() -> None:
+    both = user('# a\nmodel = "openai"   # mine\n\n[ model ]\npatience = "1s"\n')
+    assert (both.model.default, both.model.patience) == ("openai", 1.0)
+    assert user('"model" = "openai"\n[model]\n').model.default == "openai"
+    assert refusal('model = "openai"\n[model]\npatienc = 0\n').startswith("config.toml:3: model.patienc: ")
+    assert "model.default" in refusal("model = 5\n[model]\npatience = 0\n")
 
 
 @pytest.mark.parametrize(

@@ -215,9 +215,10 @@ def says(
 def test_a_name_that_is_not_there_names_those_that_are_close() -> None:
     error = says("apy")
     assert isinstance(error, NotFound)
-    assert str(error) == 'no session "apy". Close: api (~/src/api), apidoc (~/src/apidoc).'
-    assert str(says("zzzzz")) == 'no session "zzzzz".'
-    assert says("zzzzz").hint == "dshctl ls"
+    assert (str(error), error.hint) == ('no session "apy"', "dshctl ls")
+    assert error.data["close"] == ["api", "apidoc"]
+    assert error.data["told"] == "Close: api (~/src/api), apidoc (~/src/apidoc)."
+    assert (str(says("zzzzz")), says("zzzzz").hint) == ('no session "zzzzz"', "dshctl ls")
 
 
 def test_a_beginning_of_several_is_ambiguous_and_a_short_or_exact_one_no_beginning() -> None:

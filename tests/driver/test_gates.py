@@ -240,7 +240,7 @@ async def test_a_message_that_a_plugin_leaves_out_counts_as_rejected_by_it() -> 
         await followup(session, "work")
         await quiet(world, session)
         message = session.message(left_out["message"])
-        assert (message["state"], message["way"][-1]["by"]["by"]) == ("rejected", "thinner")
+        assert (message["state"], message["way"][-1]["by"]) == ("rejected", "thinner")
 
 
 async def test_naming_nothing_that_is_there_rejects_nothing() -> None:

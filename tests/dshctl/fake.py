@@ -157,7 +157,8 @@ def _version() -> str:
 RECEIPT: Json = {
     "type": "receipt", "exit": 0, "message": "s4h8w2c1.17", "session": "s4h8w2c1", "name": "api",
     "dir": "/home/you/src/api", "verb": "steer", "queue": "next-step", "position": 1, "seq": 412,
-    "state": "pending", "phase": "running", "turn": 12, "waits_for": "bash: make test", "due_at": None,
+    "state": "pending", "phase": "running", "turn": 12, "waits_for": "bash: make test", "since_at": None,
+    "due_at": None,
     "expires_at": None, "redirected": False, "now": False, "duplicate": False, "retried": False,
     "spooled": False, "created": False, "reopened": False, "released": 0, "superseded": [], "replaced": 0,
     "parked": None, "warning": None,
@@ -174,12 +175,12 @@ RESULT: Json = {
 SESSION: Json = {
     "type": "session", "id": "s4h8w2c1", "name": "api", "dir": "/home/you/src/api",
     "title": "Fix the flaky login tests", "state": "running", "phase": "running", "turn": 12, "step": 4,
-    "doing": "bash: make test", "since_at": 0, "waits": None, "until_at": None,
+    "turn_started_at": 0, "doing": "bash: make test", "since_at": 0, "waits": None, "until_at": None,
     "pending": {"next-turn": 2, "next-step": 1, "held": 1},
     "parked": None, "jobs": [], "needs": [], "context": None, "model": "fast", "mode": "workspace",
     "patience": None, "net": False, "ask": "wait",
     "implicit": True, "run": False, "parent": None, "agent": None, "agents": 0, "key": None, "cost": None,
-    "tokens": 118000, "bytes": 412690,
+    "tokens": 118000, "bytes": 412690, "budgets": None, "schedules": None, "origins": None, "log": None,
     "created_at": 0, "active_at": 0,
 }  # fmt: skip
 
@@ -190,6 +191,7 @@ def message(number: int = 17, **changes: Any) -> Json:
         "queue": "next-step", "position": 1, "state": "pending", "outcome": None, "turn": None, "step": None,
         "text": "use the new fixture", "source": {"kind": "user", "tty": "pts/3"}, "key": None, "tag": None,
         "version": 1, "cut": False, "created_at": 0, "due_at": None, "expires_at": None, "attempts": [],
-        "way": [{"state": "pending", "at": 0, "seq": 412, "by": {"kind": "user", "tty": "pts/3"}}],
+        "way": [{"state": "pending", "at": 0, "seq": 412, "by": "you (pts/3)",
+                 "source": {"kind": "user", "tty": "pts/3"}}],
         **changes,
     }  # fmt: skip

@@ -16,7 +16,7 @@ from dshctl.words import LATER, NEAR, SYNONYMS
 from dshd import errors
 from dshd.errors import Invalid
 from tests.dshctl.conftest import Dshctl
-from tests.dshctl.fake import RECEIPT, Fake, Refuse
+from tests.dshctl.fake import RECEIPT, SESSION, Fake, Refuse
 
 HEAVY = ("attrs", "attr", "cattrs", "httpx", "trio", "orjson", "jsonschema", "subprocess", "tomllib")
 
@@ -77,8 +77,17 @@ def test_no_near_word_is_a_command() -> None:
 def test_stop_is_two_things(dshctl: Dshctl) -> None:
     assert dshctl("stop").err == (
         'dshctl: "stop" is two things. dshctl abort stops the turn that is running;\n'
-        "    dshctl daemon stop ends the daemon and with it all running turns.\n"
+        "    dshctl daemon stop ends the daemon.\n"
     )
+
+
+def test_stop_says_how_many_turns_would_end_with_the_daemon(dshctl: Dshctl, fake: Fake) -> None:
+    turns = [{**SESSION, "phase": phase} for phase in ("running", "running", "idle")]
+    fake.answers["daemon.status"] = {"sessions": turns}
+    ran = dshctl("stop")
+    assert (ran.code, ran.err.splitlines()[1:]) == (
+        2, ["    dshctl daemon stop ends the daemon and with it 2 running turns."],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

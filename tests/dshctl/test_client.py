@@ -52,11 +52,11 @@ def test_daemon_stop_without_a_daemon_is_done(dshctl: Dshctl) -> None:
     assert dshctl("daemon", "stop") == (0, "dshd is not running.\n", "")
 
 
-def test_autostart_off_says_so_and_where_it_looked(dshctl: Dshctl) -> None:
+def test_autostart_off_says_so_and_where_one_would_listen(dshctl: Dshctl) -> None:
     ran = dshctl("followup", "x")
     assert ran.code == 3
     assert " ".join(ran.err.split()) == (
-        f"dshctl: no daemon at {dshctl.socket} or {dshctl.state}/run/dshd.sock, and starting one is off. "
+        f"dshctl: no daemon at {dshctl.socket}, and starting one is off. "
         "dshctl daemon start"
     )
 

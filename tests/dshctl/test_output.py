@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dshctl import output
+from dshctl.client import TimedOut
 from dshctl.output import Out, Stream
 from dshd.errors import NotFound
 from tests.dshctl.conftest import Dshctl
@@ -163,6 +164,20 @@ def test_errors_are_sentences_under_80_columns_with_the_command_below() -> None:
         "      dshctl key fast            (asks for the key, keeps it in a 0600 file)",
     ]
     assert output.error_text("a:\nquoted line") == "dshctl: a:\n      quoted line"
+    elsewhere = "no session for ~/src/web yet. There are 3 elsewhere: dshctl ls"
+    assert output.error_text(elsewhere) == f"dshctl: {elsewhere}"
+
+
+def test_what_is_told_behind_a_message_stands_there_instead_of_the_hint() -> None:
+    data = {"close": ["api"], "told": "Close: api (~/api)."}
+    close = NotFound('no session "apy"', hint="dshctl ls", data=data)
+    assert output.words_of(close) == 'dshctl: no session "apy". Close: api (~/api).'
+    assert "told" not in output.error_item(close)
+    see = "dshctl attach -s api"
+    late = TimedOut("still running after 30 min; it goes on", hint=see, data={"told": f"To see it: {see}"})
+    assert output.words_of(late) == f"dshctl: still running after 30 min; it goes on. To see it: {see}"
+    long = TimedOut(late.message, hint=f"{see}{'x' * 9}", data={"told": f"To see it: {see}{'x' * 9}"})
+    assert output.words_of(long).splitlines()[1:] == [f"      {long.hint}"]
 
 
 # As a program.

@@ -15,7 +15,7 @@ from tests.dshctl.test_schemas import COMPACTED, PROMPT
 def test_prompt_show_is_a_table_of_sizes_and_says_what_was_cut(dshctl: Dshctl, fake: Fake) -> None:
     fake.answers["prompt.show"] = PROMPT
     assert dshctl("prompt", "show").out.splitlines() == [
-        "api: 41 k of 66 k tokens, model fast; compacted from 52 k on",
+        "api: 40 k of 64 k tokens, model fast; compacted from 51 k on",
         "",
         "identity                       95",
         "/home/you/src/api/AGENTS.md   8 k  its beginning, of 12 k: its budget is 8 k",
@@ -34,10 +34,10 @@ def test_a_prompt_that_is_a_text_is_two_other_things(dshctl: Dshctl) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence", "code"),
     [
-        ({}, "api: compacted, 118 k -> 9 k of 131 k tokens (212 events summed up, 3 results cut short).", 0),
-        ({"hidden": 0}, "api: compacted, 118 k -> 9 k of 131 k tokens (3 results cut short).", 0),
+        ({}, "api: compacted, 115 k -> 9 k of 128 k tokens (212 events summed up, 3 results cut short).", 0),
+        ({"hidden": 0}, "api: compacted, 115 k -> 9 k of 128 k tokens (3 results cut short).", 0),
         ({"outcome": "nothing", "before": 950, "after": None},
-         "api: nothing to compact; it is short as it is (950 of 131 k tokens).", 0),
+         "api: nothing to compact; it is short as it is (950 of 128 k tokens).", 0),
         ({"outcome": "failed", "exit": 75, "error": {"code": "SERVER", "message": "the provider is down"}},
          "api: not compacted: the provider is down. The conversation is as it was.", 75),
         ({"outcome": "aborted", "exit": 12},

@@ -68,7 +68,8 @@ def test_fetch_is_off_then_on_then_asked_about_and_answered(home: Home, model: M
     assert row(home)["by"] == "mode workspace: no network"
     home.ok("followup", "-s", "web", fetch(page), "--wait")
     assert "fetch" in offered(model)
-    assert "dshctl set web net=on" in last_result(home)["content"][0]["text"]
+    told = "network is off here. A person can change that: dshctl set net=on -s web"
+    assert told in last_result(home)["content"][0]["text"]
 
     home.ok("set", "web", "net=on")
     assert row(home)["unless"] == ['rule 1: ask host "127.0.0.*"']

@@ -56,7 +56,11 @@ async def ls(call: Call) -> Json:
 
 async def show(call: Call) -> Json:
     session = await call.session()
-    return {**session.show_all(), "schedules": await call.registry.schedules.rows(session.id)}
+    return {
+        **session.show_all(),
+        "schedules": await call.registry.schedules.rows(session.id),
+        "log": str(call.registry.store.log_path(session.id)),
+    }
 
 
 async def rename(call: Call) -> Json:

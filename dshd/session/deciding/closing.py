@@ -271,6 +271,8 @@ def _turn_end(s: Scratch, turn: OpenTurn, ending: Ending) -> dict[str, Any]:
         data["worked_ms"] = ending.worked
     if ending.ended is not None:
         data["ended_at"] = max(ending.ended, turn.started_at)
+    if ending.reason == "aborted" and s.state.parked is not None and s.state.pending_outside_held:
+        data["parked"] = s.state.pending_outside_held
     if ending.recovery:
         data["recovery"] = True
     if ending.resume and now.members:

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import attrs
 
-from dshd import wire
+from dshd import reasons, wire
 from dshd.errors import Conflict, DshError, Full, Invalid
-from dshd.plural import count
+from dshd.plural import age, count
 from dshd.session.deciding import agreeing, retrying
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import inbox
@@ -129,7 +129,7 @@ def decide(s: Scratch, send: Send, max_pending: int, asked_at: int | None = None
         return earlier
     reopens = _check_open(s.state, message)
     _check_times(send, message, s.now if asked_at is None else asked_at)
-    _check_preconditions(s.state, send)
+    _check_preconditions(s.state, send, s.now)
     old = replaced(s.state, send)
     _check_limits(s.state, send, max_pending)
     place = _place(s.state, send, message, old)
@@ -201,7 +201,8 @@ def _by_key(s: Scratch, message: Message, retry: bool) -> dict[str, Any] | None:
         return None
     if keyed.fingerprint != fingerprint(message):
         raise Conflict(
-            f'key "{message.key}" was used {_differently(state, keyed, message)} ({keyed.message}).',
+            f'key "{message.key}" was used at {_first_sent(s, keyed)} {_differently(state, keyed, message)}'
+            f" ({keyed.message}).",
             hint=f"dshctl message {keyed.message}",
             outcome="not-written",
             data={"message": keyed.message},
@@ -211,6 +212,10 @@ def _by_key(s: Scratch, message: Message, retry: bool) -> dict[str, Any] | None:
     again = retrying.decide(s, keyed.message, message.source)
     return views.receipt(s.state, keyed.message, turn=again.turn, duplicate=True, retried=True,
                          reopened=again.reopened)  # fmt: skip
+
+
+def _first_sent(s: Scratch, keyed: Keyed) -> str:
+    return reasons.utc(s.now).when(s.state.receipts[keyed.message].message.created)
 
 
 def _differently(state: State, keyed: Keyed, message: Message) -> str:
@@ -249,19 +254,20 @@ def _check_open(state: State, message: Message) -> bool:
     return state.closed
 
 
-def _check_preconditions(state: State, send: Send) -> None:
+def _check_preconditions(state: State, send: Send, now: int) -> None:
     agreeing.check(send.settings, state)
     turn = state.turn.number if state.turn else None
+    runs = f"runs turn {turn} ({age(now - state.turn.started_at)})" if state.turn else ""
     waits = "has work queued" if state.compaction is None else "is compacting its conversation"
-    busy = f"{state.name} runs turn {turn}" if turn else f"{state.name} {waits}"
+    busy = f"{state.name} {runs or waits}"
     if send.if_idle and (turn is not None or state.compaction is not None or state.runnable):
         raise Conflict(f"not sent: --if-idle, and {busy}.", outcome="not-written")
     if send.if_empty and state.pending:
         raise Conflict(f"not sent: --if-empty, and {state.name} holds {count(state.pending, 'message')}.",
                        hint=f"dshctl queue -s {state.name}", outcome="not-written")  # fmt: skip
     if send.if_turn is not None and turn != send.if_turn:
-        now = f"turn {turn} runs" if turn else "no turn runs"
-        raise Conflict(f"not sent: --if-turn {send.if_turn}, and {now}.", outcome="not-written")
+        other = f"turn {turn} runs" if turn else "no turn runs"
+        raise Conflict(f"not sent: --if-turn {send.if_turn}, and {other}.", outcome="not-written")
 
 
 def _check_times(send: Send, message: Message, asked_at: int) -> None:

@@ -46,6 +46,9 @@ class Keyed:
     fingerprint: str
 
 
+# Settings of which is kept whose word they are, in ``settings["origins"]``: see `shown.origins`.
+TOLD_APART: Final = ("mode", "net", "ask", "patience")
+
 # What a mapping of a new state is; one for all states, of which thousands may be loaded.
 NONE: Final[Mapping[Any, Any]] = {}
 

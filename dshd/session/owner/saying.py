@@ -123,6 +123,7 @@ def _completed(session: Live, activity: Activity, receipt: Json) -> Json:
     if starts and receipt["turn"] is None:
         receipt["turn"] = state.last_turn + 1
     receipt["waits_for"] = session.driver.would_wait if starts else activity.doing
+    receipt["since_at"] = None if starts else activity.since
     receipt["phase"] = activity.phase
     receipt["warning"] = _warning(session, receipt)
     return receipt

@@ -28,7 +28,7 @@ from dshd.session.fold.events import Queue
 from dshd.session.fold.who import Peer
 from dshd.session.owner import maintaining, prompting, queue_commands, saying, stopping, waiting
 from dshd.session.owner.live import Live
-from dshd.session.shown import ends, questions, views, why
+from dshd.session.shown import ends, origins, questions, views, why
 
 Json = dict[str, Any]
 
@@ -181,11 +181,15 @@ class Session(Live):
         return views.in_directory(view, self.id)
 
     def show_all(self) -> Json:
-        """With its budgets: what is used of each, and the limit."""
+        """With its budgets, what is used of each and the limit, and whose word its settings are."""
         services, work = self.around.services, self.driver.work
         today = services.days.today(services.now())
         now = Now(work.worked if work else None, today)
-        return {**self.show(), "budgets": budget.shown(self.state, services.config(), now)}
+        return {
+            **self.show(),
+            "budgets": budget.shown(self.state, services.config(), now),
+            "origins": origins.of(self.state),
+        }
 
     def message(self, id: str) -> Json:
         self.check_message(id)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dshd import wire
+from dshd.config import Config, Sessions
 from dshd.driver.port import Services
 from dshd.errors import Invalid, NotConfigured, NotFound
 from dshd.log.store import ATTACHMENTS, Store
@@ -15,7 +16,7 @@ from dshd.session.deciding import budget, sending
 from dshd.session.deciding.scratch import Scratch
 from dshd.session.fold import attachments, events
 from dshd.session.fold.events import VERSION, file_name
-from dshd.session.fold.state import State
+from dshd.session.fold.state import TOLD_APART, State
 from dshd.session.fold.who import Peer
 from dshd.session.registry import environment
 from dshd.session.registry.hops import Hops
@@ -79,7 +80,8 @@ class Maker:
         limits = {name: getattr(p, name) for name in ("max_cost", "max_steps", "max_time", "max_tokens")}
         if (problem := budget.unpriced(limits, config, choice.ref)) is not None:
             raise NotConfigured(f"{problem}.", hint="man dshd-config", outcome="not-written")
-        mode = p.mode or ("read-only" if self._is_wide(p.dir) else config.sessions.mode)
+        wide = self._is_wide(p.dir)
+        mode = p.mode or ("read-only" if wide else config.sessions.mode)
         return {
             "name": name_of(p, taken),
             "created": self._services.now(),
@@ -97,6 +99,7 @@ class Maker:
             "implicit": p.implicit,
             "run": p.run,
             "patience": p.patience,
+            "origins": _origins(p, config, wide),
             **limits,
             "env": environment.parted(p.env)[0],
             "key": p.key,
@@ -107,6 +110,17 @@ class Maker:
         home = os.path.realpath(str(self._services.home or "/"))
         real = os.path.realpath(dir)
         return real == "/" or home == real or home.startswith(real.rstrip("/") + "/")
+
+
+def _origins(p: wire.CreateParams, config: Config, wide: bool) -> Json:
+    """Whose word the settings are, but for those that are nobody's: see `shown.origins`."""
+    said = {name for name in TOLD_APART if getattr(p, name) is not None}
+    given, plain = config.sessions, Sessions()
+    ours = {name for name in ("mode", "net", "ask") if getattr(given, name) != getattr(plain, name)}
+    origins = {**dict.fromkeys(ours, "config"), **({"mode": "directory"} if wide else {})}
+    origins |= {**dict.fromkeys(said, "session"), **({"model": "--model"} if p.model is not None else {})}
+    asked = p.mode or ("read-only" if wide else config.sessions.mode)
+    return {**origins, **({"mode": "policy"} if config.within_policy(asked) != asked else {})}
 
 
 def _first_message(s: Scratch, p: wire.CreateParams, peer: Peer) -> tuple[Json | None, dict[str, bytes]]:

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import attrs
 
+from dshd import reasons
 from dshd.errors import DshError
 from dshd.session.fold import spending
 from dshd.session.fold.events import QUEUES
-from dshd.session.fold.receipts import Receipt
+from dshd.session.fold.receipts import Receipt, Stop
 from dshd.session.fold.state import State
 from dshd.session.fold.turns import EndedTurn
 from dshd.session.shown import holding, jobs, parking
@@ -49,6 +50,7 @@ def receipt(
         "phase": "running" if running is not None else _between(state),
         "turn": turn if turn is not None else (found.turn or running),
         "waits_for": activity.doing,
+        "since_at": activity.since,
         "due_at": m.due,
         "expires_at": m.expires,
         "redirected": redirected,
@@ -151,6 +153,7 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0,
         "phase": activity.phase,
         "turn": state.turn.number if state.turn else (state.last_turn or None),
         "step": state.turn.step if state.turn else None,
+        "turn_started_at": state.turn.started_at if state.turn else None,
         "doing": activity.doing,
         "since_at": activity.since,
         "waits": activity.waits,
@@ -182,6 +185,8 @@ def session(state: State, activity: Activity = IDLE, *, size: int = 0,
         "tokens": spending.tokens(state.spent) or None,
         "budgets": None,
         "schedules": None,
+        "origins": None,
+        "log": None,
         "context": _context(state),
         "bytes": size,
         "created_at": (state.header or {}).get("created"),
@@ -277,8 +282,15 @@ def message(state: State, id: str, most: int | None = None) -> dict[str, Any]:
         "due_at": m.due,
         "expires_at": m.expires,
         "attempts": list(found.attempts),
-        "way": [dict(stop) for stop in found.way],
+        "way": [_stop(stop) for stop in found.way],
     }
+
+
+def _stop(stop: Stop) -> dict[str, Any]:
+    """``by``: who, in words; ``source``: the same as the log has it, None where only the driver can be it."""
+    by = stop.by if isinstance(stop.by, Mapping) else None
+    words = by.get("by") if by else None
+    return {**stop, "by": str(words or reasons.who(by)), "source": None if by is None else dict(by)}
 
 
 def where(found: Receipt) -> str:

@@ -125,7 +125,7 @@ class Servers:
             made.again = link.tools is None
         self._links[ctx.session, name] = wants, made
         if server.url is not None and not has_net(ctx.mode, ctx.net):
-            made.fails(f"network is off here: {ctx.change} net=on")
+            made.fails(f"network is off here: dshctl set net=on{ctx.whose}")
         else:
             self._start(made.run)
         return made

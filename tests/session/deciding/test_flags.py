@@ -78,7 +78,7 @@ async def test_a_message_replaces_all_that_wait_with_its_tag_in_one_event() -> N
         for id in old:
             found = session.message(id)
             assert (found["state"], found["outcome"]) == ("superseded", "superseded")
-            assert found["way"][-1]["by"]["by"] == receipt["message"]
+            assert found["way"][-1]["by"] == receipt["message"]
             assert (await session.wait_message(id))["exit"] == 17
         check_memory(session, world.events(session))
 

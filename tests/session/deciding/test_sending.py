@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from dshd import wire
+from dshd import reasons, wire
 from dshd.config import Config, Inbox
 from dshd.errors import Conflict, Denied, DshError, Full, Invalid
 from dshd.session.deciding import sending
@@ -677,13 +677,13 @@ async def test_what_the_policy_makes_of_a_mode_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("first", "again", "says"), [
-    ({}, {"verb": "steer"}, "was used with another verb, followup (s"),
-    ({"verb": "steer"}, {}, "was used with another verb, steer (s"),
-    ({}, {"tag": "t"}, "was used without a tag (s"),
-    ({"tag": "one"}, {"tag": "two"}, 'was used with another tag, "one" (s'),
+    ({}, {"verb": "steer"}, "Z with another verb, followup (s"),
+    ({"verb": "steer"}, {}, "Z with another verb, steer (s"),
+    ({}, {"tag": "t"}, "Z without a tag (s"),
+    ({"tag": "one"}, {"tag": "two"}, 'Z with another tag, "one" (s'),
     ({"tag": "one"}, {"verb": "inject"}, 'with another verb, followup, and with another tag, "one" (s'),
-    ({}, {"text": "other"}, "was used for another text (s"),
-    ({}, {"text": "other", "tag": "t"}, "was used for another text (s"),
+    ({}, {"text": "other"}, "Z for another text (s"),
+    ({}, {"text": "other", "tag": "t"}, "Z for another text (s"),
 ])  # fmt: skip
 async def test_a_key_that_was_used_otherwise_says_in_what(first: Any, again: Any, says: str) -> None:
     async with World().run() as world:
@@ -692,4 +692,6 @@ async def test_a_key_that_was_used_otherwise_says_in_what(first: Any, again: Any
         await session.send(wire.SendParams(**{**words, **first}), ME)
         with pytest.raises(Conflict) as caught:
             await session.send(wire.SendParams(**{**words, **again}), ME)
+        at = reasons.utc(0).when(session.state.receipts[f"{session.id}.1"].message.created)
+        assert caught.value.message.startswith(f'key "k" was used at {at} ')
         assert says in caught.value.message

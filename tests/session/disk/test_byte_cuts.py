@@ -282,7 +282,7 @@ async def test_what_was_pending_before_the_gap_is_held_and_what_came_after_is_no
         again = await world.registry.get(session.id)
         messages = [again.message(r["message"]) for r in (before, after)]
         assert [m["state"] for m in messages] == ["held", "pending"]
-        assert messages[0]["way"][-1]["by"]["via"] == "repair"
+        assert messages[0]["way"][-1]["source"]["via"] == "repair"
         assert (await again.wait_message(before["message"]))["exit"] == 18
         assert again.why(before["message"])["hint"] == f"dshctl wake {before['message']}"
         (need,) = [need for need in again.show()["needs"] if need["kind"] == "held"]

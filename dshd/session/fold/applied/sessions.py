@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import gap as gaps
 from dshd.session.fold.applied import schedules
 from dshd.session.fold.applied.shared import Appliers
-from dshd.session.fold.state import Parked, State
+from dshd.session.fold.state import TOLD_APART, Parked, State
 
 _NOT_SETTINGS: Final = ("version", "id", "created", "parent", "seed", "origin", "depth")
 
@@ -20,8 +21,16 @@ def _header(state: State, event: Event) -> None:
 
 def _changed(state: State, event: Event) -> None:
     new = event.data["set"]
-    state.settings = {**state.settings, **new}
+    state.settings = {**state.settings, **new, **_said(state, new)}
     state.raised = {name: by for name, by in state.raised.items() if name not in new}
+
+
+def _said(state: State, new: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose word the changed settings are now: see `TOLD_APART`."""
+    told, names = state.settings.get("origins"), [name for name in TOLD_APART if name in new]
+    if not names or not isinstance(told, Mapping):
+        return {}
+    return {"origins": {**told, **{name: "default" if new[name] is None else "session" for name in names}}}
 
 
 def _closed(state: State, event: Event) -> None:
