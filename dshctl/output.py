@@ -300,8 +300,11 @@ def words_of(error: DshError) -> str:
     message, told = told_here(error.message), error.data.get("told")
     if not told:
         return error_text(message, error.hint)
-    whole = error_text(f"{message.rstrip('.')}. {told}")
-    return whole if "\n" not in whole or error.hint not in told else error_text(message, error.hint)
+    words = f"{message.rstrip('.')}. {told}"
+    whole = error_text(words)
+    if "\n" not in whole or error.hint not in told:
+        return whole
+    return error_text(words.removesuffix(error.hint).rstrip(), error.hint)
 
 
 def error_text(message: str, hint: str = "") -> str:

@@ -56,7 +56,8 @@ class ToolContext:
     ``keep`` takes the output of a call that is being cancelled, if it has something to say beyond that.
     ``call`` is the call's id, ``jobs`` where commands go on in the background (`jobs.House`), ``agents`` its
     subagents (`agents.Kin`); through ``leaving`` a command that is cancelled may go there
-    (`jobs.Leaving`). Between ``rest``, which takes what it does in a line, and ``back`` a call only waits for others.
+    (`jobs.Leaving`). Between ``rest``, which takes what it does in a line, and ``back`` a call only waits
+    for others.
     """
 
     session: str
