@@ -189,7 +189,8 @@ def park_reason(park: Json) -> str:
 def abort(got: Json, columns: int = 80, whose: str | None = None) -> list[str]:
     """What an abort stopped, parked and cleared, and how to go on. ``whose``: what a command needs to mean
     this session, its name if not said."""
-    return [_stopped(got), *_goes_on(got), *_left(got, columns, f" -s {name_of(got)}" if whose is None else whose)]
+    left = _left(got, columns, f" -s {name_of(got)}" if whose is None else whose)
+    return [_stopped(got), *_goes_on(got), *left]
 
 
 def _beside(got: Json) -> str:
