@@ -32,6 +32,8 @@ def servers(config: Config) -> None:
     for name, server in config.mcp.items():
         if (server.command is None) == (server.url is None):
             raise Wrong(("mcp", name), "needs either command or url")
+        if server.url is not None and not server.url.startswith(("http://", "https://")):
+            raise Wrong(("mcp", name, "url"), "expected an address that begins with http:// or https://")
 
 
 def prices(config: Config) -> None:

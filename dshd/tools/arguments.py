@@ -113,18 +113,18 @@ def prepared() -> bool:
 
 
 class Checker:
-    """A compiled schema. jsonschema is imported with the first check: it costs 60 ms and 10 MB."""
+    """A compiled schema. jsonschema is imported with the first check: it costs 60 ms and 10 MB. A ``foreign``
+    one is somebody else's."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, foreign: bool = False) -> None:
         self.schema = schema
+        self._foreign = foreign
         self._validator: Any = None
 
     def problems(self, args: Args) -> list[str]:
         """What is wrong, path first, in the order of the arguments; empty when all is well."""
         if self._validator is None:
-            from jsonschema import Draft202012Validator
-
-            self._validator = Draft202012Validator(self.schema)
+            self._validator = _validator(self._foreign)(self.schema)
         try:
             found = sorted(self._validator.iter_errors(args), key=_path)
         except Exception as error:  # the schema is somebody else's, and can be anything
@@ -132,6 +132,33 @@ class Checker:
         lines = [line for error in found for line in _explain(error)]
         more = len(lines) - MOST_PROBLEMS
         return lines if more <= 0 else [*lines[:MOST_PROBLEMS], f"and {more} more"]
+
+
+@functools.cache
+def _validator(foreign: bool) -> Any:
+    """What checks schemas. Nothing is fetched that one refers to. The regular expressions of a foreign one are
+    left to whose it is, for some take for ever."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+    from referencing.jsonschema import EMPTY_REGISTRY
+
+    known = Draft202012Validator.VALIDATORS["additionalProperties"]
+
+    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        return () if "patternProperties" in schema else known(validator, value, instance, schema)
+
+    left = {**dict.fromkeys(PATTERNED, _passed), "additionalProperties": additional}
+    made: Any = Draft202012Validator
+    if foreign:
+        made = extend(Draft202012Validator, left)  # type: ignore[no-untyped-call]
+    return functools.partial(made, registry=EMPTY_REGISTRY)
+
+
+PATTERNED = ("pattern", "patternProperties", "unevaluatedProperties")  # which use regular expressions
+
+
+def _passed(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+    return ()
 
 
 def _path(error: Any) -> list[str]:

@@ -55,17 +55,21 @@ class Registry:
         """Register; a second tool of the same name is a mistake of ours and raises ``ValueError``."""
         if tool.name in self._tools:
             raise ValueError(f"two tools are named {tool.name!r}")
-        self._tools[tool.name] = tool
-        self._checkers[tool.name] = arguments.Checker(tool.schema)
+        self._take(tool)
         self._specify()
 
+    def _take(self, tool: Tool, *, foreign: bool = False) -> None:
+        self._tools[tool.name] = tool
+        self._checkers[tool.name] = arguments.Checker(tool.schema, foreign=foreign)
+
     def with_more(self, tools: Iterable[Tool]) -> Registry:
-        """These and more; of two of one name the first."""
+        """These and more, which are somebody else's; of two of one name the first."""
         more = Registry()
         more._tools, more._checkers, more._off = dict(self._tools), dict(self._checkers), dict(self._off)
         for tool in tools:
             if tool.name not in more._tools:
-                more.add(tool)
+                more._take(tool, foreign=True)
+        more._specify()
         return more
 
     def turn(self, name: str, off: str | None) -> None:

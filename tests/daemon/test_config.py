@@ -183,6 +183,7 @@ def test_the_default_route_and_the_table_of_its_name_stand_in_one_file() -> None
          "config.toml:4: rules[1].action: expected allow or ask or deny, got 'maybe'"),
         ("[[hooks]]\nevent = 'turn_end'\ncommand = []", "config.toml:3: hooks[0].command: must not be empty"),
         ("[mcp.x]", "config.toml:1: mcp.x: needs either command or url"),
+        ('[mcp.x]\nurl = "ftp://x"', "config.toml:2: mcp.x.url: expected an address that begins with http://"),
         ("[policy]\nmax_mode = 'full'", "config.toml:1: policy: only the system's file may hold it"),
         ("a = \n", "config.toml:1: Invalid value"),
         ("[x]\n[x]\n", "config.toml:2: Cannot declare ('x',) twice"),

@@ -47,7 +47,9 @@ def test_a_servers_tools_are_the_sessions_and_it_ends_with_the_daemon(home: Home
     with (home.path / "config.toml").open("a") as config:
         config.write(CONFIG)
     daemon = home.start()
-    home.ok("run", "--mode", "full", "--name", "m", call("mcp__t__add", a=2, b=3))
+    home.ok(
+        "followup", "-s", "m", "--create", "--mode", "full", "--wait", call("mcp__t__add", a=2, b=3)
+    )
     assert results(home) == ["5"]
     names = [tool["function"]["name"] for tool in model.requests[-1]["tools"]]
     assert "mcp__t__add" in names
@@ -64,3 +66,10 @@ def test_a_servers_tools_are_the_sessions_and_it_ends_with_the_daemon(home: Home
     assert results(home)[1:] == ["9"]
     home.ok("daemon", "stop")
     eventually(lambda: not servers(), what="the servers end with a daemon that is stopped")
+    home.start()
+    home.ok("run", "--name", "once", "--mode", "full", call("mcp__t__add", a=1, b=1))
+    eventually(lambda: not servers(), what="those of a run end with it")
+    home.ok("followup", "-s", "m", call("mcp__t__add", a=4, b=5), "--wait")
+    assert servers()
+    home.ok("rm", "--yes", "m")
+    eventually(lambda: not servers(), what="those of a session that is removed end")

@@ -140,6 +140,7 @@ class Live:
         contained(self.jobs.heed, events)
         if any(event.type == "inbox/spliced" for event in events):
             contained(self.driver.hurry)
+        contained(self._note_closed)
         for poke in (self._note_agents, self.ends.poke, self.driver.poke, self.clock.watch, self._close_run):
             contained(poke)
         if self.keeper is not None and self.keeper.due():
@@ -167,6 +168,10 @@ class Live:
     def _note_attention(self, events: list[Event]) -> None:
         for notice in causes.notices(self.state, events):
             self.around.services.attention(notice)
+
+    def _note_closed(self) -> None:
+        if self.state.closed:
+            self.around.services.servers.leave(self.id)
 
     def _note_agents(self) -> None:
         self.agents.poke()

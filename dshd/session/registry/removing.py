@@ -100,6 +100,7 @@ class Remover:
                 gone = NotFound(f"session {session.name} was removed.", hint="dshctl ls")
                 self._listing.left(session)
                 self._loader.let_go(session, gone)
+            self._services.servers.leave(id)
             await self._keep_key(id, session)
             await self._listing.gone(id)
             try:

@@ -79,6 +79,7 @@ class Link:
         with trio.fail_after(START) as starting:
             async with Client(self.connect(self._end), cache=None) as client:
                 self.tools = await _listed(client)
+                client.session.validate_tool_result = _as_it_is  # type: ignore[method-assign]
                 starting.deadline = math.inf
                 self._client = client
                 self.ready.set()
@@ -126,7 +127,20 @@ class Link:
             error = error.exceptions[0]
         if isinstance(error, trio.TooSlowError):
             return f"it was not there within {START:g} s"
+        if (wrong := _wrong(error)) is not None:
+            return wrong
         return one_line(error)[:500] or type(error).__name__
+
+
+def _wrong(error: BaseException) -> str | None:
+    """What the server sent is not what the protocol says: where, first of all. None for another error."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return None
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"what it sent is not as the protocol has it: {where}: {first['msg']}"
 
 
 def _fatal(error: BaseException) -> bool:
@@ -142,6 +156,10 @@ def _lost(error: Exception) -> bool:
     from mcp_types import CONNECTION_CLOSED
 
     return not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED
+
+
+async def _as_it_is(name: str, result: Any) -> None:
+    """What a server says of its own results is not checked: its patterns could hold up the daemon."""
 
 
 async def _listed(client: Any) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 PREFIX = "mcp__"
 LONGEST = 64  # what models take
+MOST = 128  # tools of a server; some providers take no more in all
 FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -20,7 +21,9 @@ def sort_out(server: str, tools: Iterable[str]) -> tuple[dict[str, str], list[st
     problems: list[str] = []
     for tool in sorted(tools):
         name = named(server, tool)
-        if len(name) > LONGEST:
+        if len(found) >= MOST:
+            problems.append(f"{tool[:80]} is left out: {MOST} of a server are the most")
+        elif len(name) > LONGEST:
             problems.append(f"{tool[:80]} is left out: {name[:80]} is longer than {LONGEST} characters")
         elif name in found:
             problems.append(f"{tool} is left out: another tool is called {name} already")

@@ -24,7 +24,7 @@ from dshd.tools.mcp.pipes import Command, End, transport
 from dshd.tools.mcp.remote import Remote, remote
 from dshd.tools.policy import has_net
 from dshd.tools.registry import Registry
-from dshd.tools.tool import Args, ToolContext, ToolOutput
+from dshd.tools.tool import Args, ToolContext, ToolFailure, ToolOutput
 
 Transport = AbstractAsyncContextManager[Any]
 
@@ -46,6 +46,9 @@ class NoServers:
 
     async def registry(self, base: Registry, ctx: ToolContext) -> Registry:
         return base
+
+    def leave(self, session: str) -> None:
+        pass
 
     def known(self, base: Registry, session: str | None) -> Registry:
         return base
@@ -74,17 +77,25 @@ class Servers:
         start: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:  # fmt: skip
         self._config, self._spawner, self._bash, self._start = config, spawner, bash, start
-        self._links: dict[tuple[str, str], tuple[_Is, Link]] = {}
+        self._links: dict[str, dict[str, tuple[_Is, Link]]] = {}  # {session: {name of the server: ...}}
         self._made: dict[str, tuple[Any, Registry]] = {}
 
     async def registry(self, base: Registry, ctx: ToolContext) -> Registry:
         """The tools of a session's turn. Cancellation: while servers are waited for."""
-        links = [self._link(name, server, ctx) for name, server in self._config().items()]
+        config = self._config()
+        links = [self._link(name, server, ctx) for name, server in config.items()]
+        self._end_strangers(ctx.session, config)
         with trio.move_on_after(PATIENCE):
             for link in links:
                 if not link.again:
                     await link.ready.wait()
         return self.known(base, ctx.session)
+
+    def _end_strangers(self, session: str, config: Mapping[str, Server]) -> None:
+        """Those that the config has no longer."""
+        links = self._links.get(session, {})
+        for name in [name for name in links if name not in config]:
+            links.pop(name)[1].stop()
 
     def known(self, base: Registry, session: str | None) -> Registry:
         """The tools as far as they are known now; the same registry as long as they are the same."""
@@ -97,24 +108,35 @@ class Servers:
             made = self._made[session] = (key, base.with_more(tools))
         return made[1]
 
+    def leave(self, session: str) -> None:
+        """The session is over for now: its connections end, and nothing of them is remembered."""
+        self._made.pop(session, None)
+        for link in self._links.pop(session, {}).values():
+            link[1].stop()
+
     def states(self, session: str | None) -> dict[str, str]:
-        """{name: how it is with it} of the servers whose tools aren't there."""
-        return {name: _state(self._links.get((session or "", name))) for name in self._config()
-                if not self._tools(session, name)}  # fmt: skip
+        """{name: how it is with it} of the servers whose tools, or some of them, aren't there."""
+        links = self._links.get(session or "", {})
+        states = {name: _state(links.get(name)) for name in self._config()}
+        return {name: state for name, state in states.items() if state is not None}
 
     def _tools(self, session: str | None, name: str) -> list[Remote]:
-        found = self._links.get((session or "", name))
-        return _remotes(name, found[1].tools, partial(self._call, name)) if found and found[1].tools else []
+        found = self._links.get(session or "", {}).get(name)
+        return _remotes(name, found[1].tools or [], partial(self._call, name))[0] if found else []
 
     async def _call(self, name: str, ctx: ToolContext, tool: str, args: Args) -> ToolOutput:
-        link = self._link(name, self._config()[name], ctx, needed=True)
+        server = self._config().get(name)
+        if server is None:
+            raise ToolFailure(f"the server {name} is no longer in the config", code="MCP")
+        link = self._link(name, server, ctx, needed=True)
         await link.ready.wait()
         return await link.call(tool, args)
 
     def _link(self, name: str, server: Server, ctx: ToolContext, *, needed: bool = False) -> Link:
         """The session's connection; made, if there is none, or none that will do."""
         wants = _Is(server, str(ctx.dir), ctx.mode, ctx.net, ctx.sandbox, dict(ctx.env))
-        was, link = self._links.get((ctx.session, name), (None, None))
+        links = self._links.setdefault(ctx.session, {})
+        was, link = links.get(name, (None, None))
         if link is not None and was == wants and (link.lives or not _due(link, needed)):
             return link
         if link is not None:
@@ -123,7 +145,7 @@ class Servers:
         if was == wants and link is not None:
             made.tools = link.tools  # as they were, until it says so again
             made.again = link.tools is None
-        self._links[ctx.session, name] = wants, made
+        links[name] = wants, made
         if server.url is not None and not has_net(ctx.mode, ctx.net):
             made.fails(f"network is off here: dshctl set net=on{ctx.whose}")
         else:
@@ -159,24 +181,32 @@ def _due(link: Link, needed: bool) -> bool:
     return link.tools is None and trio.current_time() - link.failed_at >= AGAIN
 
 
-def _remotes(server: str, listed: list[dict[str, Any]], calling: Any) -> list[Remote]:
+def _remotes(server: str, listed: list[dict[str, Any]], calling: Any) -> tuple[list[Remote], list[str]]:
+    """What can be offered, and a sentence for each that can't."""
     own = {str(tool.get("name")): tool for tool in listed}
+    names, problems = sort_out(server, own)
     found = []
-    for name, tool in sort_out(server, own)[0].items():
+    for name, tool in names.items():
         try:
             found.append(remote(name, own[tool], calling))
-        except ValueError:
-            continue
-    return found
+        except ValueError as error:
+            problems.append(f"{tool[:80]} is left out: {error}")
+    return found, problems
 
 
-def _state(found: tuple[_Is, Link] | None) -> str:
+def _state(found: tuple[_Is, Link] | None) -> str | None:
+    """What is to be said of a server; None if all its tools are there."""
     if found is None:
         return "it is started with the session's next turn"
     link = found[1]
-    if link.problem is not None:
+    offered, problems = _remotes(link.name, link.tools or [], None)
+    if not offered and link.problem is not None:
         return link.problem
-    return "it has no tools that can be offered" if link.ready.is_set() else "it is starting"
+    if problems:
+        return f"{len(problems)} of its tools can't be offered: {problems[0]}"
+    if offered:
+        return None
+    return "it has no tools" if link.ready.is_set() else "it is starting"
 
 
 def wildcard(server: str) -> str:

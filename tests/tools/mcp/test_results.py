@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,8 @@ def test_names_are_such_as_models_take_and_two_of_one_name_are_one() -> None:
     found, problems = sort_out("my.srv", ["b c", "a", "b_c", "x" * 60])
     assert found == {"mcp__my_srv__a": "a", "mcp__my_srv__b_c": "b c"}
     assert [problem.split(" ")[0] for problem in problems] == ["b_c", "x" * 60]
+    found, problems = sort_out("many", map(str, range(1000)))
+    assert (len(found), len(problems)) == (128, 872)
 
 
 async def calling(ctx: ToolContext, tool: str, args: dict[str, Any]) -> ToolOutput:
@@ -66,3 +70,29 @@ def test_a_schema_that_is_wrong_refuses_and_breaks_nothing(schema: dict[str, Any
     assert "own schema is wrong" in problem
     assert expected(schema)
     assert expected({"properties": {"a": True, "b": {"items": 5, "type": "array"}}}) == "{...}"
+
+
+def test_nothing_is_fetched_that_a_schema_refers_to(tmp_path: Path) -> None:
+    (tmp_path / "schema").write_text('{"type": "integer"}')
+    far = {"type": "object", "properties": {"a": {"$ref": f"file://{tmp_path}/schema"}}}
+    for foreign in (True, False):
+        (problem,) = Checker(far, foreign=foreign).problems({"a": "x"})
+        assert "own schema is wrong" in problem
+
+
+@pytest.mark.parametrize(
+    "more", [{"properties": {"a": {"pattern": "^(a+)+$"}}}, {"patternProperties": {"^(a+)+$": {}}}]
+)
+@pytest.mark.parametrize("rest", [{}, {"additionalProperties": False}, {"unevaluatedProperties": False}])
+def test_a_regular_expression_of_somebody_elses_takes_no_time(
+    more: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    checker, long = Checker({"type": "object", **more, **rest}, foreign=True), "a" * 40 + "!"
+    before = time.process_time()
+    assert checker.problems({"a": long, long: 1} if "patternProperties" in more else {"a": long}) == []
+    assert time.process_time() - before < 1
+
+
+def test_what_a_foreign_tool_does_not_know_is_said_all_the_same() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    assert Checker(schema, foreign=True).problems({"bee": 1}) == ['$: unknown key "bee"']

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from dshd.tools.bash import Bash
 from dshd.tools.mcp import link, servers
 from dshd.tools.mcp.servers import Servers
 from dshd.tools.registry import Registry
-from dshd.tools.tool import Call, Rule, ToolContext, ToolOutput
+from dshd.tools.tool import Call, Rule, ToolContext, ToolFailure, ToolOutput
 from tests.tools.doubles import Made, call, context
+from tests.tools.mcp.far import Far
 
 pytest.importorskip("mcp", reason="NOTHING OF MCP IS TESTED: pip install 'dshd[mcp]'")
 
@@ -154,3 +156,56 @@ async def test_of_what_meets_a_cancellation_on_its_way_out_only_the_cancellation
         await made.run()
     assert scope.cancelled_caught
     assert made.problem == "no connection"
+
+
+async def test_a_server_ends_with_what_it_is_for(world: World) -> None:
+    """With its session, and when the config has it no longer; a call that comes later says so."""
+    registry = await world.registry()
+    late = registry.get("mcp__t__add")
+    assert late is not None
+    world.servers.leave(world.ctx.session)
+    await ended(world)
+    assert world.states == {"t": "it is started with the session's next turn"}
+    assert (await world.call("mcp__t__add", a=2, b=3)).text == "5"
+    kept = world.config.pop("t")
+    with pytest.raises(ToolFailure, match="no longer in the config"):
+        await late.run({"a": 2, "b": 3}, world.ctx)
+    await world.registry()
+    await ended(world)
+    world.config["t"] = kept
+
+
+async def ended(world: World) -> None:
+    """Wait until no server of its session runs."""
+    with trio.fail_after(10):
+        while any(running(world.ctx)):  # noqa: ASYNC110 - it is another process
+            await trio.sleep(0.02)
+
+
+def running(ctx: ToolContext) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.joinpath("cwd").exists():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if str(SERVER).encode() in words and (entry / "cwd").readlink() == ctx.dir.resolve():
+                    yield int(entry.name)
+
+
+async def test_what_breaks_the_protocol_is_said_in_a_line_of_ours(world: World) -> None:
+    world.config["t"] = command("mistaken")
+    await world.registry()
+    assert world.states["t"].startswith("what it sent is not as the protocol has it: tools.0.inputSchema: ")
+    assert "pydantic" not in world.states["t"]
+
+
+async def test_one_at_an_address_may_go_and_come_back(world: World) -> None:
+    with Far() as far:
+        world.config["t"] = Server(url=far.url)
+        world.ctx = attrs.evolve(world.ctx, net=True)
+        assert (await world.call("mcp__t__twice", n=2)).text == "2 2"
+        far.stop()
+        lost = await world.call("mcp__t__twice", n=3)
+        assert lost.error == "MCP"
+        assert list((await world.registry()).names) == ["a", "mcp__t__twice", "z"], "it is known meanwhile"
+        far.start()
+        assert (await world.call("mcp__t__twice", n=4)).text == "4 4"
