@@ -136,8 +136,8 @@ class Checker:
 
 @functools.cache
 def _validator(foreign: bool) -> Any:
-    """What checks schemas. Nothing is fetched that one refers to. The regular expressions of a foreign one are
-    left to whose it is, for some take for ever."""
+    """What checks schemas. Nothing is fetched that one refers to. The patterns of a foreign one are left to
+    whose it is, for some take for ever."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
     from referencing.jsonschema import EMPTY_REGISTRY

@@ -11,12 +11,12 @@ import pytest
 from tests.e2e.harness import TIMEOUT, Home, eventually
 from tests.e2e.model import Model, script
 
-SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "server.py"
+SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "light.py"
 CONFIG = f"""
 [mcp.t]
 command = ["{sys.executable}", "{SERVER}"]
 [mcp.broken]
-command = ["{sys.executable}", "{SERVER}", "broken"]
+command = ["{sys.executable}", "-c", "raise SystemExit('it has no licence')"]
 """
 
 pytest.importorskip("mcp", reason="NOTHING OF MCP IS TESTED: pip install 'dshd[mcp]'")

@@ -1,4 +1,5 @@
-"""A server at an address: streamable HTTP as far as one tool needs it, on a port that it keeps."""
+"""A server at an address: streamable HTTP as far as one tool needs it, on a port that it keeps. No
+connection outlives its answer."""
 
 from __future__ import annotations
 
@@ -11,8 +12,6 @@ TOOL = {"name": "twice", "inputSchema": {"type": "object", "properties": {"n": {
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
     def log_message(self, format: str, *args: Any) -> None:
         pass
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -13,19 +12,6 @@ if __name__ == "__main__":
         sys.exit("it has no licence")
     if how == "silent":
         time.sleep(60)
-
-    if how == "mistaken":
-        for line in sys.stdin:
-            asked = json.loads(line)
-            said: dict[str, object] = {"tools": [{"name": "no-schema"}]}
-            if asked["method"] == "initialize":
-                said = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
-                        "serverInfo": {"name": "x", "version": "1"}}  # fmt: skip
-            if "id" in asked and asked["method"] in ("initialize", "tools/list"):
-                print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": said}), flush=True)
-            elif "id" in asked:
-                error = {"code": -32601, "message": "unknown"}
-                print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
 
     from mcp.server.mcpserver import Image, MCPServer
     from mcp.types import ToolAnnotations

@@ -26,6 +26,7 @@ from tests.tools.mcp.far import Far
 pytest.importorskip("mcp", reason="NOTHING OF MCP IS TESTED: pip install 'dshd[mcp]'")
 
 SERVER = Path(__file__).with_name("server.py")
+LIGHT = SERVER.with_name("light.py")
 
 
 def command(*how: str) -> Server:
@@ -131,6 +132,7 @@ async def test_one_that_does_not_start_is_said_and_takes_nothing_along(
 
 async def test_what_a_session_may_do_holds_for_its_servers(world: World) -> None:
     """The session stands where the server's program is: a sandbox has a /tmp of its own."""
+    world.config["t"] = Server(command=[sys.executable, str(LIGHT)])
     world.config["far"] = Server(url="http://127.0.0.1:1/mcp")
     out = world.ctx.dir.parent / "outside" / "out"
     world.ctx = attrs.evolve(world.ctx, mode="read-only", dir=SERVER.parents[3])
@@ -160,6 +162,7 @@ async def test_of_what_meets_a_cancellation_on_its_way_out_only_the_cancellation
 
 async def test_a_server_ends_with_what_it_is_for(world: World) -> None:
     """With its session, and when the config has it no longer; a call that comes later says so."""
+    world.config["t"] = Server(command=[sys.executable, str(LIGHT)])
     registry = await world.registry()
     late = registry.get("mcp__t__add")
     assert late is not None
@@ -184,15 +187,14 @@ async def ended(world: World) -> None:
 
 def running(ctx: ToolContext) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.joinpath("cwd").exists():
-            with suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                if str(SERVER).encode() in words and (entry / "cwd").readlink() == ctx.dir.resolve():
-                    yield int(entry.name)
+        with suppress(OSError):
+            words = (entry / "cmdline").read_bytes()
+            if str(LIGHT).encode() in words and (entry / "cwd").readlink() == ctx.dir.resolve():
+                yield int(entry.name)
 
 
 async def test_what_breaks_the_protocol_is_said_in_a_line_of_ours(world: World) -> None:
-    world.config["t"] = command("mistaken")
+    world.config["t"] = Server(command=[sys.executable, str(LIGHT), "mistaken"])
     await world.registry()
     assert world.states["t"].startswith("what it sent is not as the protocol has it: tools.0.inputSchema: ")
     assert "pydantic" not in world.states["t"]
