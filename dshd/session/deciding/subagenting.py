@@ -5,6 +5,7 @@
 | itself                                   | the end of its turn, when nothing is left that it goes on with |
 | the model, a person (`dshctl agents stop`) | an abort of what it does                                    |
 | an abort of its parent, ``--tree``       | the same, for all of them                                     |
+| an interrupt of its parent               | the same, for those that the turn it stops has started        |
 | ``close --clear``, ``rm --force``        | the same; and they are closed, or removed, with their parent  |
 
 Its end wakes the parent (at most `jobbing.MOST_WAKES` in a row with nobody saying anything between), unless a

@@ -15,6 +15,7 @@ import trio
 
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.errors import Conflict, DshError, NoSpace, Stalled
+from dshd.log.codec import Event
 from dshd.session.deciding import subagenting
 from dshd.session.fold.state import State
 from dshd.session.fold.subagents import Subagent
@@ -139,6 +140,22 @@ class Agents:
         return subagenting.said(self._owner.state.agents[id])
 
     # --- stopping
+
+    def heed(self, events: list[Event]) -> None:
+        """An interrupt stops those that the turn has started which it stops. An abort's are stopped by who
+        asks for it (`stop_all`), for it may leave them."""
+        for event in events:
+            if event.type == "inbox/spliced" and "interrupts" in event.data:
+                by, turn = event.data.get("by"), event.data["interrupts"]
+                for one in self._owner.state.running_agents:
+                    if one.turn == turn:
+                        self._start(self._stop_with_turn, one.id, by)
+
+    async def _stop_with_turn(self, id: str, by: Any) -> None:
+        try:
+            await self._stop(id, by)
+        except DshError as error:
+            log.warning("subagent %s: %s", id, error)
 
     async def stop_all(self, by: Any) -> None:
         async with trio.open_nursery() as nursery:

@@ -138,6 +138,7 @@ class Live:
             contained(look, events)
         self.used = trio.current_time()
         contained(self.jobs.heed, events)
+        contained(self.agents.heed, events)
         if any(event.type == "inbox/spliced" for event in events):
             contained(self.driver.hurry)
         contained(self._note_closed)

@@ -220,3 +220,23 @@ async def test_a_row_says_what_a_subagent_waits_for() -> None:
         await until(session, lambda: not session.state.running_agents)
         (row,) = await world.registry.kin.rows(None, True)
         assert (row["waits"], row["doing"], row["asks"]) == (None, None, [])
+
+
+async def test_an_interrupt_stops_those_that_the_stopped_turn_has_started_and_wakes_nobody_for_it() -> None:
+    _, slow = gate()
+    more = [say("started"), START, call("gate:g"), say("other"), say("never")]
+    async with family(START, *more, child=[slow, slow]).run() as world:
+        session = await world.session()
+        await settled(session, (await followup(session, "PARENT"))["message"])
+        first = await child_of(world, session)
+        await followup(session, "more")
+        await world.gate.began.wait()
+        second = await child_of(world, session)
+        await until(second, lambda: second.state.turn is not None)
+        sent = await session.interrupt(wire.InterruptParams(text="leave that"), ME)
+        assert (await settled(session, sent["message"]))["text"] == "other"
+        await until(session, lambda: [one.id for one in session.state.running_agents] == [first.id])
+        await until(second, lambda: second.state.turn is None)
+        await wait_all_tasks_blocked()
+        assert session.state.last_turn == 3
+        assert first.state.turn is not None
