@@ -75,7 +75,8 @@ class Driver:
                 self._line.cancel()
         elif self._wishes.waiting is not None and not self._left_open and self._may_open(True):
             self.phase.on("maintain")
-            self._start(self._maintain)
+            self.work = Work(0)  # there at once: who aborts now means this, not the turn after it
+            self._start(self._maintain, self.work)
         elif self._left_open or self._may_open(self._is_wanted()):
             self.phase.on("wake")
             self._start(self._drive)
@@ -200,10 +201,10 @@ class Driver:
         if self._wishes.waiting is not None:
             self.poke()
 
-    async def _maintain(self) -> None:
-        wish, self.work = self._wishes.take(), Work(0)
+    async def _maintain(self, work: Work) -> None:
+        wish = self._wishes.take()
         assert wish is not None
-        run = Run(self._owner, self._services, self.work, self._history, 0, self._seat, wishes=self._wishes)
+        run = Run(self._owner, self._services, work, self._history, 0, self._seat, wishes=self._wishes)
         try:
             await maintain(run, wish)
         except Exception:

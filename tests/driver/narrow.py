@@ -97,13 +97,14 @@ class Held:
         return self.item
 
 
-async def asked(nursery: trio.Nursery, session: Session) -> list[Any]:
-    """Ask for a compaction; the list will hold what is answered."""
+async def asked(nursery: trio.Nursery, session: Session, *, settle: bool = True) -> list[Any]:
+    """Ask for a compaction, and let it go as far as it will; the list will hold what is answered."""
     answers: list[Any] = []
 
     async def compact() -> None:
         answers.append(await session.compact(ME))
 
     nursery.start_soon(compact)
-    await trio.testing.wait_all_tasks_blocked()
+    if settle:
+        await trio.testing.wait_all_tasks_blocked()
     return answers

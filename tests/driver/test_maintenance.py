@@ -124,6 +124,23 @@ async def test_an_abort_of_maintenance_touches_no_turn_and_parks_nothing(world: 
         await rests(world, session)
 
 
+async def test_an_abort_in_the_instant_of_its_beginning_means_it_and_no_turn_after_it(world: World) -> None:
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        async with trio.open_nursery() as nursery:
+            answers = await asked(nursery, session, settle=False)
+            while session.driver.phase.name != "maintenance":
+                await trio.lowlevel.checkpoint()
+            await session.abort(wire.AbortParams(), ME)
+        assert answers[0]["outcome"] == "aborted"
+        world.script = [say("fine")]
+        later = await followup(session, "go on")
+        assert (await settled(session, later["message"]))["text"] == "fine"
+        assert not of(world, session, "abort/requested")
+        await rests(world, session)
+
+
 async def test_a_session_is_not_closed_under_its_maintenance_but_with_it(world: World) -> None:
     async with world.run():
         session = await world.session()

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from dshd.errors import Conflict, DshError
+from dshd.log import witness
 from dshd.log.memory import MemoryDisk
 from dshd.session.owner.loading import holding
 from dshd.session.owner.session import Session
@@ -142,12 +143,13 @@ async def _rot(plan: Plan, past: Past, old: Life) -> None:
     spoilt = [*lines]
     spoilt[at] = lines[at][:20] + bytes([lines[at][20] ^ 1]) + lines[at][21:]
     disk.poke(path, b"".join(spoilt))
+    told = witness.told(disk, path)
     past.count("rot")
     async with trio.open_nursery() as nursery:
         await life.begin(nursery)
         session = await life.registry.get(id)
         later = check.decoded(lines[at + 1 :])
-        proven = any(e.synced is not None and e.synced >= at for e in later)
+        proven = any(e.synced is not None and e.synced >= at for e in later) or told >= at
         if (session.word == "damaged") != proven:
             life.find(f"{id}: line {at} is spoilt, durable: {proven}, and it is {session.word or 'fine'}")
         elif proven and check.log_of(life, id) != spoilt:
