@@ -83,8 +83,6 @@ async def before_step(run: Run) -> None:
     finally:
         if wish is not None:
             run.wishes.settle(wish, outcome)
-    if outcome.reason != "done" and outcome.before is not None and outcome.window is not None:
-        run.compact_from = outcome.before + round(core.WORTH * outcome.window)
     run.claimed += await room.when_room(run, lambda s: _claim(s, run))
 
 
@@ -149,6 +147,15 @@ async def compact(run: Run, cause: str, by: Mapping[str, Any] | None = None) -> 
     Raises `DshError` (the log refused). Cancellation: while the model is asked, or for want of room; the
     bracket is open then. Durability: what the outcome says is on disk.
     """
+    outcome = await _compact(run, cause, by)
+    if outcome.changed:
+        run.compact_from = 0  # another conversation, of which nothing is known
+    elif outcome.before is not None and outcome.window is not None:
+        run.compact_from = outcome.before + round(core.WORTH * outcome.window)
+    return outcome
+
+
+async def _compact(run: Run, cause: str, by: Mapping[str, Any] | None) -> Outcome:
     measure = _measured(run)
     job = Job(run, cause, measure, measure.total)
     entries = list(run.state.surface)
