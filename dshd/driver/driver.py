@@ -109,12 +109,13 @@ class Driver:
             self.phase.on("abort")
         return True
 
-    def abort(self, turn: int, asked: Abort, clears: Iterable[str]) -> None:
+    def abort(self, turn: int, asked: Abort, clears: Iterable[str]) -> bool:
         """Cancel this turn's work, at once. If the disk doesn't take the event that says so, what was
-        asked is written with the turn's end."""
-        if self.work is not None and self.work.turn == turn:
-            self.work.remember(asked, clears)
-            self.cancel(asked.cause, turn)
+        asked is written with the turn's end. False: nobody works at this turn."""
+        if self.work is None or self.work.turn != turn:
+            return False
+        self.work.remember(asked, clears)
+        return self.cancel(asked.cause, turn)
 
     def hurry(self) -> None:
         """Something was said, or taken back: it may be in a hurry (`hurry`)."""

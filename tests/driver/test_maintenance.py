@@ -3,12 +3,18 @@ when it is over."""
 
 from __future__ import annotations
 
+import errno
+from typing import Any
+
 import pytest
 import trio
 
 from dshd import wire
 from dshd.errors import Conflict, DshError
+from dshd.log.memory import MemoryDisk
 from tests.driver.narrow import (
+    FULL,
+    LONG,
     SUMMARY,
     Held,
     asked,
@@ -138,6 +144,38 @@ async def test_an_abort_in_the_instant_of_its_beginning_means_it_and_no_turn_aft
         later = await followup(session, "go on")
         assert (await settled(session, later["message"]))["text"] == "fine"
         assert not of(world, session, "abort/requested")
+        await rests(world, session)
+
+
+async def test_what_the_disk_refuses_is_its_outcome_and_no_mistake_of_ours(
+    world: World, caplog: pytest.LogCaptureFixture, autojump_clock: Any
+) -> None:
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        await rests(world, session)
+        world.script = [SUMMARY]
+        disk = world.disk
+        assert isinstance(disk, MemoryDisk)
+        await trio.sleep(60)
+        assert not world.store.is_marked(session.id)
+        disk.fail("fsync", errno.EIO, path="active", times=-1)
+        answer = await session.compact(ME)
+        assert (answer["outcome"], "can't" in answer["error"]["message"]) == ("failed", True)
+        assert not [record for record in caplog.records if record.exc_info]
+        disk.heal()
+
+
+async def test_an_overflow_that_was_mended_makes_a_threshold_that_failed_count_no_more(world: World) -> None:
+    async with world.run():
+        session = await world.session()
+        await talk(world, session)
+        world.script = [say(" "), FULL, SUMMARY, call("prints:10000"), SUMMARY, say("fine")]
+        sent = await followup(session, f"part 4: {LONG}")
+        assert (await settled(session, sent["message"]))["text"] == "fine"
+        causes = [(e.data["cause"]) for e in of(world, session, "compaction/start")]
+        assert causes == ["threshold", "overflow", "threshold"]
+        assert reasons(world, session) == ["failed", "done", "done"]
         await rests(world, session)
 
 

@@ -70,7 +70,9 @@ class Surface:
         self.need(inside is None or event.type not in NOT_INSIDE, "inside a compaction")
         claims = event.type == "inbox/spliced" and event.data["cause"] == "claim"
         self.need(inside is None or not claims, "a claim inside a compaction")
-        if event.type == "compaction/start":
+        if event.type == "session/opened":  # a turn that waited goes on with another driver
+            self._not_before.clear()
+        elif event.type == "compaction/start":
             self._start(event.data, turn)
         elif event.type == "compaction/summary":
             self.need(inside is not None and event.data["compaction"] == inside.number, "not the open one")

@@ -13,7 +13,7 @@ from dshd.driver.compacting import compacting
 from dshd.driver.requests.prompting import system_prompt
 from dshd.driver.run import Run
 from dshd.driver.wishes import Outcome, Wish
-from dshd.errors import Faulted, NoSpace, Stalled, Unavailable, one_line
+from dshd.errors import DshError, Internal, Invalid, one_line
 from dshd.model.errors import ModelError
 from dshd.session.deciding.closing import close_compaction
 
@@ -32,10 +32,11 @@ async def maintain(run: Run, wish: Wish) -> None:
         if run.work.scope.cancelled_caught:
             outcome = Outcome(reason="aborted", number=run.state.compactions or None)
         await _close(run, outcome)
-    except (NoSpace, Faulted, Stalled, Unavailable) as error:
-        log.warning("session %s: the conversation is not compacted: %s", run.state.id, error)
-        outcome = _failed(error.code, error.message)
     except Exception as error:
+        if isinstance(error, DshError) and not isinstance(error, Internal | Invalid):  # the log refused
+            log.warning("session %s: the conversation is not compacted: %s", run.state.id, error)
+            outcome = _failed(error.code, error.message)
+            return
         log.exception("session %s: compacting the conversation failed", run.state.id)
         outcome = _failed("UNKNOWN", one_line(error))
         run.assembler, run.owed = None, {}  # it may be what could not be written

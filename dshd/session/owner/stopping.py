@@ -34,14 +34,13 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     clears = clears if p.disposition == "clear" else []
     decide = _abort_in_line if running is None and session.driver.in_line else lifecycle.abort
     proposal = ledger.post(lambda s: decide(s, p.turn, asked))
-    if running is not None:
-        session.driver.abort(running.number, asked, clears)
+    kept = running is not None and session.driver.abort(running.number, asked, clears)
     maintained = session.driver.maintains and p.turn is None
     if maintained:
         session.driver.cancel("user")
     with trio.move_on_after(DEADLINE_S):
         await proposal.done.wait()
-        answer = _what_was_stopped(proposal, running, clears)
+        answer = _what_was_stopped(proposal, running if kept else None, clears)
         await _ended(session, answer["turn"])
         await _left(session, maintained)
         if p.tree:
@@ -71,10 +70,11 @@ def _check_runs(state: State, turn: int | None) -> None:
                        outcome="not-written")  # fmt: skip
 
 
-def _what_was_stopped(proposal: Proposal[Json], running: OpenTurn | None, clears: list[str]) -> Json:
-    """On a full disk what was asked is written with the turn's end."""
-    if isinstance(proposal.error, NoSpace) and running is not None:
-        return {"turn": running.number, "cleared": clears}
+def _what_was_stopped(proposal: Proposal[Json], kept: OpenTurn | None, clears: list[str]) -> Json:
+    """On a full disk what was asked is written with the end of the turn that was worked at. A turn that a
+    crash has left open is ended by recovery, which knows nothing of it: then it is refused."""
+    if isinstance(proposal.error, NoSpace) and kept is not None:
+        return {"turn": kept.number, "cleared": clears}
     return proposal.unwrap()
 
 

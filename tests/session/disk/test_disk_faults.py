@@ -451,6 +451,28 @@ async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock:
         assert again.show()["doing"] is None
 
 
+async def test_an_abort_of_a_turn_that_a_crash_left_on_a_full_disk_promises_nothing(
+    autojump_clock: Any,
+) -> None:
+    async with World().run() as world:
+        world.script = [call("gate")]
+        session = await world.session()
+        await followup(session, "work")
+        await world.gate.began.wait()
+        second = await followup(session, "later")
+        after = world.crash()
+    after.store.reserve.release()
+    memory(after).limit(free=0)
+    async with after.run():
+        again = await after.again(session)
+        assert again.state.turn is not None
+        with pytest.raises(NoSpace) as refused:
+            await again.abort(wire.AbortParams(disposition="clear"), ME)
+        assert refused.value.outcome == "not-written"
+        memory(after).limit()
+        assert (await settled(again, second["message"]))["outcome"] == "completed"
+
+
 async def test_a_torn_tail_that_has_no_room_to_be_set_aside_waits_for_it(autojump_clock: Any) -> None:
     async with World().run() as world:
         world.script = [call("gate")]
