@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import click
@@ -25,10 +26,11 @@ REHEARSAL: Final = "rehearsal"  # the route
 )
 @options.together(WORDS, *options.ATTACH, options.KEY, options.RETRY, options.AS, options.TIED)
 @click.option("--rm", is_flag=True, help="Delete the session after exit 0.")
+@click.option("--schema", metavar="F", help="The answer has to be JSON that fits this JSON schema.")
 @click.option("--stay", is_flag=True, help="Wait on, also where only a person can move it.")
 @options.together(*options.SETTINGS)
 def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tuple[str, ...], rm: bool,
-            stay: bool,             **given: Any) -> int:  # fmt: skip
+            schema: str | None, stay: bool, **given: Any) -> int:  # fmt: skip
     """Do one piece of work in a new session.
 
     Progress goes to standard error, the answer alone to standard output.
@@ -40,7 +42,7 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
         raise Mistake("--retry needs --key, to say what")
     params = settling.create_params(cli, given, run=True).replace(
         **message.fields, key=sending.key_of(given["key"]), retry=given["retry"], tied=given["tied"],
-        as_=given["as_"],
+        as_=given["as_"], schema=None if schema is None else read_schema(schema),
     )  # fmt: skip
     made = cli.ask(params, repeat=params.key is not None)
     receipt = sending.complete(made["receipt"], message.replaced)
@@ -51,6 +53,20 @@ def COMMAND(cli: Cli, words: tuple[str, ...], files: tuple[str, ...], refs: tupl
     code = to_the_end(cli, receipt, progress=True, stay=stay, place=Place(), tied=given["tied"])
     leave(cli, receipt, code, rm, rehearsal=made["session"]["model"] == REHEARSAL)
     return code
+
+
+def read_schema(path: str) -> Json:
+    """A JSON schema from a file; whether it is one that can be used the daemon says."""
+    try:
+        with open(path, "rb") as file:
+            found = json.load(file)
+    except OSError as error:
+        raise Mistake(f"--schema {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise Mistake(f"--schema {path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Mistake(f"--schema {path}: a schema is an object, like {{\"type\": \"object\"}}")
+    return found
 
 
 def introduce(cli: Cli, receipt: Json) -> None:

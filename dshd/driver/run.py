@@ -46,7 +46,8 @@ class Run:
     the step's request, if they changed it, and ``repairs``: how often after it had failed. ``halted``: why a
     gate wants the turn to end after this step; ``broken``: a plugin around a tool failed;
     ``stoppings``: how often it went on because somebody wanted
-    it to. ``turn`` 0: no turn, but maintenance. ``tools``: the turn's, whatever comes and goes
+    it to; ``reshaped``: its answer did not fit the session's schema, and the model was told.
+    ``turn`` 0: no turn, but maintenance. ``tools``: the turn's, whatever comes and goes
     meanwhile. ``compact_from``: tokens; below that, another compaction is
     not worth trying.
     """
@@ -77,6 +78,7 @@ class Run:
     halted: str | None = None
     broken: ModelError | None = None
     stoppings: int = 0
+    reshaped: bool = False
     seconds: dict[str, float] = attrs.field(factory=dict)
     leaving: dict[str, Leaving] = attrs.field(factory=dict)
     owed: Mapping[str, Any] = attrs.field(factory=dict)

@@ -16,7 +16,7 @@ import attrs
 
 from dshd.driver import prestep, step
 from dshd.driver.asking import overflow
-from dshd.driver.plugged import gates, waterfall
+from dshd.driver.plugged import gates, shape, waterfall
 from dshd.driver.requests.request import Prepared
 from dshd.driver.run import Run
 from dshd.driver.waiting import approvals
@@ -99,7 +99,7 @@ def _refused(run: Run) -> Ending:
 
 async def _follows(run: Run) -> step.After:
     """What follows the step; who wants a word before the turn ends is asked first."""
-    asks = bool(gates.of(run, "turn_stopping")) and not run.work.stop_at_boundary and run.halted is None
+    asks = _is_asked_for(run)
     try:
         follows = await run.owner.record(lambda s: _straight_on(s, run, _after(s, run, closes=not asks)))
     except NoSpace:  # for the step's end alone there may be room; its next one waits at the gate
@@ -113,14 +113,23 @@ async def _follows(run: Run) -> step.After:
     return follows
 
 
+def _is_asked_for(run: Run) -> bool:
+    """Whether anybody has to be asked before the turn ends."""
+    if run.halted is not None:
+        return False
+    shaped = run.state.settings.get("schema") is not None
+    return shaped or (bool(gates.of(run, "turn_stopping")) and not run.work.stop_at_boundary)
+
+
 async def _last_words(run: Run, answer: str) -> list[gates.Said]:
     """What those say who want a word before the turn ends; bounded, so that it comes to an end."""
     if run.stoppings >= MOST_STOPPINGS:
         log.warning("session %s: turn %d has gone on %d times for who was asked before its end; it ends now",
                     run.state.id, run.turn, run.stoppings)  # fmt: skip
-        return []
+        return await shape.words(run, answer)
     stopping = TurnStopping(run.state.id, run.turn, run.step, answer, run.stoppings > 0)
-    return await waterfall.ask_stoppers(gates.of(run, "turn_stopping"), stopping)
+    said = await waterfall.ask_stoppers(gates.of(run, "turn_stopping"), stopping)
+    return said or await shape.words(run, answer)
 
 
 def _after(s: Scratch, run: Run, *, closes: bool) -> step.After:

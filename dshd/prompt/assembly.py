@@ -8,8 +8,9 @@ runtime context is a message (`prompt.context`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -56,13 +57,15 @@ class Section:
 @attrs.frozen(slots=True, kw_only=True)
 class PromptContext:
     """What a system prompt is made of. ``tools`` are (name, guidance) pairs; ``instructions`` are
-    (label, text) pairs, broadest first; ``window`` in tokens."""
+    (label, text) pairs, broadest first; ``answer``: the JSON schema that answers have to fit; ``window`` in
+    tokens."""
 
     identity: str = IDENTITY
     persona: str = ""
     tools: Sequence[tuple[str, str]] = ()
     instructions: Sequence[tuple[str, str]] = ()
     memory: str = ""
+    answer: Mapping[str, Any] | None = None
     extra: Sequence[Section] = ()
     window: int | None = None
 
@@ -114,8 +117,19 @@ def sections(context: PromptContext) -> list[Section]:
         Section("tools", f"# Tools\n\n{guidance}" if guidance else "", 100, 80, 4_000),
         *_instructions(context.instructions),
         Section("memory", f"# Memory\n\n{context.memory}" if context.memory else "", 300, 40, 4_000, "tail"),
+        Section("answer", _answer(context.answer), 400, 95, 8_000),
         *context.extra,
     ]
+
+
+def _answer(schema: Mapping[str, Any] | None) -> str:
+    if schema is None:
+        return ""
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return (
+        "# Answer\n\nA program reads your answer: the text with which you end must be JSON alone, with no"
+        f" words and no fence around it, and fit this JSON schema:\n{text}"
+    )
 
 
 def _instructions(found: Sequence[tuple[str, str]]) -> list[Section]:

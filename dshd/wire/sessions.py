@@ -17,7 +17,7 @@ class CreateParams(Params, method="session.create"):
     ``terminal``: a person sits at the client. ``key`` is unique in the state directory; the same key
     again gives the first session and receipt, and with ``retry`` tries again what failed. ``patience`` and
     ``max_time`` are in seconds; the ``max_...`` are budgets of each turn, 0 is none. ``tied``: aborted when
-    this connection ends.
+    this connection ends. ``schema``: the JSON schema that its answers have to fit.
     """
 
     dir: str
@@ -40,6 +40,7 @@ class CreateParams(Params, method="session.create"):
     key: str | None = None
     retry: bool = False
     tied: bool = False
+    schema: dict[str, Any] | None = None
     as_: Kind | None = None
 
     def check(self) -> None:

@@ -125,3 +125,16 @@ def test_a_turn_that_a_crash_ended_has_lasted_until_then_and_says_what_is_unknow
     assert result["unknown"] == [{"tool": "bash", "what": "sleep 60; true"}]
     (end,) = home.log(type="turn/end")
     assert end["data"]["ended_at"] == heard <= end["time"]
+
+
+def test_an_answer_for_a_program_fits_its_schema_or_is_an_error(home: Home) -> None:
+    (home.work / "s.json").write_text('{"type": "object", "required": ["n"]}')
+    (home.work / "bad.json").write_text('{"type": 5}')
+    mended = home.ctl("run", "--schema", "s.json", script({"text": "five"}, {"text": '{"n": 5}'}, say="mend"))
+    assert (mended.returncode, mended.stdout) == (0, '{"n": 5}\n')
+    kept = home.ctl("run", "--rm", "--schema", "s.json", script({"text": "five"}, {"text": "5"}, say="no"))
+    assert kept.returncode == 10
+    assert "does not fit the schema" in kept.stderr
+    for file in ("missing.json", "bad.json"):
+        assert home.ctl("run", "--schema", file, "x").returncode == 2
+    assert len(home.json("ls", "--all")) == 2

@@ -17,6 +17,7 @@ async def system_prompt(services: Services, state: State, window: int | None) ->
     guidance = [(name, GUIDANCE[name]) for name in services.tools.names if name in GUIDANCE]
     return assemble(
         PromptContext(
-            tools=guidance, instructions=found, window=window, persona=notes.persona, memory=notes.memory
+            tools=guidance, instructions=found, window=window, persona=notes.persona, memory=notes.memory,
+            answer=state.settings.get("schema"),
         )
     )

@@ -168,7 +168,7 @@ _COPIED: Final = frozenset(
     request/header request/context request/sent todo/write
     """.split()  # noqa: SIM905 - a list to be read
 )
-_NOT_INHERITED: Final = ("name", "implicit", "run", "key", "agent")
+_NOT_INHERITED: Final = ("name", "implicit", "run", "key", "agent", "schema")
 
 
 def header_of(point: Outside, parent: str, depth: int, own: Mapping[str, Any]) -> Json:

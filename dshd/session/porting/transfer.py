@@ -198,6 +198,7 @@ _SANE: Final[dict[str, Callable[[Any], bool]]] = {
     "key": lambda v: v is None or isinstance(v, str),
     "patience": lambda v: v is None or (type(v) in (int, float) and v >= 0),
     "origins": lambda v: isinstance(v, dict) and all(isinstance(word, str) for word in v.values()),
+    "schema": lambda v: v is None or isinstance(v, dict),
 }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from dshd import wire
 from dshd.config import Config, Sessions
+from dshd.driver.plugged import shape
 from dshd.driver.port import Services
 from dshd.errors import Invalid, NotConfigured, NotFound
 from dshd.log.store import ATTACHMENTS, Store
@@ -77,6 +79,8 @@ class Maker:
             raise Invalid("expected an absolute path @ $.dir")
         if not await self._hops.read(lambda: os.path.isdir(p.dir)):
             raise NotFound(f"no directory {p.dir}", hint="dshctl new -C DIR")
+        if p.schema is not None and (wrong := await self._hops.read(partial(shape.problem, p.schema))):
+            raise Invalid(f"the schema can't be used: {wrong} @ $.schema", outcome="not-written")
         limits = {name: getattr(p, name) for name in ("max_cost", "max_steps", "max_time", "max_tokens")}
         if (problem := budget.unpriced(limits, config, choice.ref)) is not None:
             raise NotConfigured(f"{problem}.", hint="man dshd-config", outcome="not-written")
@@ -103,6 +107,7 @@ class Maker:
             **limits,
             "env": environment.parted(p.env)[0],
             "key": p.key,
+            "schema": p.schema,
         }
 
     def _is_wide(self, dir: str) -> bool:
