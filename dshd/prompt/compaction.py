@@ -207,11 +207,12 @@ class Measure:
         """Whether it is larger than it should be."""
         return self.window is not None and self.total >= THRESHOLD * self.window
 
-    def keep(self, asked: bool) -> int:
-        """Estimated tokens that must stay. Who asks for a compaction below the threshold wants one: then at
-        most half of what there is stays."""
+    def keep(self, surely: bool) -> int:
+        """Estimated tokens that must stay. ``surely``: below the threshold, too, for somebody asked, or the
+        provider says that this is too much for a window smaller than we know: then at most half of what there
+        is stays."""
         window = self.window or self.total
-        most = sum(self.sizes) // 2 if asked and not self.over else sum(self.sizes)
+        most = sum(self.sizes) // 2 if surely and not self.over else sum(self.sizes)
         return min(round(KEEP * window / self.factor), most)
 
     def room(self) -> int | None:

@@ -237,6 +237,18 @@ async def test_a_full_window_is_compacted_and_the_request_made_once_more_in_the_
         await rests(world, session)
 
 
+async def test_a_provider_whose_window_is_smaller_than_the_config_says_is_believed(world: World) -> None:
+    world.route.window = 100 * WINDOW
+    async with world.run():
+        session = await world.session()
+        await talk(world, session, 3)
+        world.script = [FULL, SUMMARY, say("fine")]
+        sent = await followup(session, "more")
+        assert (await settled(session, sent["message"]))["text"] == "fine"
+        assert reasons(world, session) == ["done"]
+        await rests(world, session)
+
+
 async def test_of_a_window_that_nobody_knows_the_provider_says_when_it_is_full(world: World) -> None:
     world.route.window = None
     async with world.run():

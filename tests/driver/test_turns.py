@@ -13,7 +13,7 @@ import trio
 
 from dshd import wire
 from dshd.log.codec import Event
-from dshd.log.memory import MemoryDisk
+from dshd.log.memory import Everything, MemoryDisk
 from dshd.model.chunks import BlockEnd, BlockStart, ReasoningDelta, TextDelta, ToolCallDelta
 from dshd.model.errors import ModelError
 from dshd.session.owner.session import Session
@@ -583,6 +583,21 @@ async def test_of_parallel_calls_an_abort_keeps_those_that_had_finished() -> Non
         await session.abort(wire.AbortParams(), ME)
         results = of_type(world, session, "tool/result")
         assert [(r.get("error") or {}).get("code") for r in results] == ["STOPPED", None]
+
+
+async def test_what_a_crash_cut_off_is_kept_with_the_model_that_said_it() -> None:
+    async with World().run() as world:
+        world.script = [[*TEXT, hang]]
+        session = await world.session()
+        await followup(session, "work")
+        await until(session, lambda: "assistant/chunk" in world.types(session))
+        after = world.crash(Everything())
+    async with after.run():
+        again = await after.again(session)
+        await quiet(after, again)
+        (kept,) = of_type(after, again, "assistant/message")
+        said = kept["content"][0]["text"], kept["interrupted"], kept["model"]
+        assert said == ("I will", True, "scripted")
 
 
 async def test_after_a_crash_not_started_and_started_are_told_apart() -> None:

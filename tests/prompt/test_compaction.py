@@ -212,9 +212,9 @@ def test_from_four_fifths_of_the_window_on_it_is_too_large() -> None:
 
 def test_who_asks_below_the_threshold_keeps_at_most_half() -> None:
     small = Measure([100] * 4, 0, 10_000, 100)
-    assert small.keep(asked=False) == 400
-    assert small.keep(asked=True) == 200
-    assert Measure([2000] * 4, 1000, 10_000, 100).keep(asked=True) == 1600
+    assert small.keep(surely=False) == 400
+    assert small.keep(surely=True) == 200
+    assert Measure([2000] * 4, 1000, 10_000, 100).keep(surely=True) == 1600
 
 
 @given(st.integers(500, 200_000), st.integers(0, 8_000), st.floats(0.5, 2.0), histories())

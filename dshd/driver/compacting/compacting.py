@@ -46,6 +46,7 @@ from dshd.session.fold.surface import Entry
 from dshd.session.fold.who import SYSTEM
 
 FULL = "CONTEXT_WINDOW_EXCEEDED"
+SURELY = ("asked", "overflow")  # causes: below the threshold, too, much has to go
 LIKE = "SUMMARY_REFUSED"  # the code of a compaction's error that is no model's
 
 
@@ -159,7 +160,7 @@ async def _compact(run: Run, cause: str, by: Mapping[str, Any] | None) -> Outcom
     measure = _measured(run)
     job = Job(run, cause, measure, measure.total)
     entries = list(run.state.surface)
-    old = core.kept_from(measure.sizes, measure.keep(cause == "asked"))
+    old = core.kept_from(measure.sizes, measure.keep(cause in SURELY))
     prunings = core.pruned(entries, old if cause != "overflow" else len(entries))
     if not prunings and _place(job, entries, measure.room()) is None:
         return job.outcome("nothing")
@@ -178,7 +179,7 @@ async def _compact(run: Run, cause: str, by: Mapping[str, Any] | None) -> Outcom
 def _place(job: Job, entries: Sequence[Entry], most: int | None) -> int | None:
     """Where to cut; None if there is nothing that would be worth it."""
     measure = job.measure
-    at = core.cut(measure.sizes, core.balanced(entries), measure.keep(job.cause == "asked"), most)
+    at = core.cut(measure.sizes, core.balanced(entries), measure.keep(job.cause in SURELY), most)
     if at is None or (at == 1 and is_summary(entries[0])):
         return None
     freed = sum(measure.sizes[:at])

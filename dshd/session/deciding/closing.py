@@ -137,7 +137,7 @@ def keep_partial(s: Scratch, ending: Ending) -> None:
             "turn": turn.number,
             "step": turn.step,
             "content": blocks,
-            "model": ending.model or turn.model,
+            "model": ending.model or (s.state.request_context or {}).get("route") or turn.model,
             "interrupted": True,
         },
     )
