@@ -9,7 +9,8 @@ answered on its safe side, for nobody but a shell knows what a shell will do:
 - *Is any of it this?* (`any_matches`, for an ask or a deny.) Yes if the glob matches the line, a part, or a
   command as it is run: without quotes and backslashes, without the directory of its program, behind
   assignments, behind words that run others (``sudo``, ``xargs``, ``then``), in ``$(...)`` and backticks, and
-  in the text that ``sh -c`` or ``eval`` is given.
+  in the text that ``sh -c`` or ``eval`` is given, or a shell reads after ``<<<``; and with what stands in
+  ``$'...'`` as that means.
 
 A deny is no sandbox: a program can be called in more ways than a list of words holds. It stops what is meant
 to be seen.
@@ -18,6 +19,7 @@ to be seen.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -26,6 +28,7 @@ Matches = Callable[[str], bool]
 BLANKS: Final = " \t\n"  # what a shell takes for blank; others are part of a word
 SEPARATORS: Final = re.compile(r"[;&|\n(){}`]+")
 SUBSTITUTES: Final = re.compile(r"[`<>]|\$[({\[]")
+MOST_CODE: Final = 0x10FFFF
 DEEPEST: Final = 4  # texts within texts that are looked into
 BEHIND: Final = 64  # words behind one that runs others, where the other may stand
 LEAST: Final = 200_000  # characters that are read of a line, however short it is; and
@@ -66,6 +69,8 @@ def any_matches(command: str, matches: Matches) -> bool:
 def _as_run(line: str, depth: int) -> Iterator[str]:
     """The line's commands as they are run, and those that they run."""
     yield line
+    if depth and (meant := ANSI_C.sub(_meant, line)) != line:
+        yield from _as_run(meant, depth - 1)
     for written in commands(line):
         words = _without_redirections(written)
         while words and (words[0] in KEYWORDS or ASSIGNMENT.match(words[0])):
@@ -73,6 +78,35 @@ def _as_run(line: str, depth: int) -> Iterator[str]:
         yield from _readings(words)
         if words and _program(words[0]) in RUNNERS:
             yield from _behind(words, depth)
+            for text in _here_strings(written) if depth else ():
+                yield from _as_run(text, depth - 1)
+
+
+def _here_strings(words: list[str]) -> Iterator[str]:
+    """What a program is given to read by ``<<<``."""
+    for at in range(3, len(words)):
+        if words[at] != REDIRECTS and words[at - 3 : at] == [REDIRECTS] * 3:
+            yield words[at]
+
+
+ANSI_C: Final = re.compile(r"\$'((?:\\.|[^'\\])*)'", re.DOTALL)
+ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
+)
+LETTERS: Final = dict(zip("abefnrtvE", "\a\b\x1b\f\n\r\t\v\x1b", strict=True))
+
+
+def _meant(quoted: re.Match[str]) -> str:
+    """``$'r\\x6d'`` as ``rm``."""
+    return shlex.quote(ESCAPE.sub(_character, quoted[1]))
+
+
+def _character(escape: re.Match[str]) -> str:
+    hexadecimal, octal, letter = escape[1] or escape[2] or escape[3], escape[4], escape[5]
+    if letter is not None:
+        return LETTERS.get(letter, letter)
+    number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) & 0xFF
+    return chr(number) if 0 < number <= MOST_CODE else "\ufffd"
 
 
 def _without_redirections(words: list[str]) -> list[str]:

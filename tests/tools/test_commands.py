@@ -62,7 +62,8 @@ def test_a_line_with_anything_else_in_it_is_not(line: str) -> None:
         "eval \"rm x\"", "trap 'rm x' EXIT", "echo \"$(rm x)\"", "echo \"$(true; r'm' x)\"", "echo `r\\m x`",
         "a=$(b) rm x", "<f rm x", "2>/dev/null rm x", "> out rm x", "echo <(rm x)", "echo $(echo $(rm x))",
         "echo 'it''s'; rm x", "echo \"'\"; rm x", "echo '\"' ; rm x", "cat <<E\nx\nE\nrm x",
-        "sudo env X=1 nice rm x",
+        "sudo env X=1 nice rm x", "bash <<< 'rm x'", "sudo sh -s <<<\"true; rm x\"", "$'rm' x",
+        "$'\\x72\\155' x", "true; $'\\u0072m' x", "sh -c $'rm\\tx'", "echo $'\\x00'; rm x",
     ],
 )  # fmt: skip
 def test_a_command_is_found_however_it_is_run(line: str) -> None:
