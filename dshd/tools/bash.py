@@ -218,7 +218,7 @@ async def afterwards(plan: Plan, spill_dir: Path) -> list[Path]:
     guarded = plan.places.guarded if plan.places is not None else None
     if guarded is None:
         return []
-    if guarded.before is None:
+    if guarded.before is None and guarded.aside is None:
         return sweep(guarded, spill_dir / "removed")
     try:
         return await writing(sweep, guarded, spill_dir / "removed")

@@ -22,8 +22,11 @@ import os
 import re
 import shutil
 import stat
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,7 +56,7 @@ NAMED = re.compile(rf"(?:{NAMES}|(?<![\w-])\.git)(?![\w-])|autostart|\.(?:config
 class Guarded:
     """``protected`` exists; ``absent`` does not and must not be there afterwards either; ``copies``: (a
     protected place, what it was), where nothing can be mounted. ``before`` is all that was protected in the
-    whole tree, if it is to be looked through again."""
+    whole tree, if it is to be looked through again; ``aside``: where the copies are."""
 
     dir: Path
     protected: tuple[Path, ...] = ()
@@ -61,25 +64,38 @@ class Guarded:
     state: State = ()
     copies: tuple[tuple[Path, Path], ...] = ()
     before: frozenset[Path] | None = None
+    aside: Path | None = None
 
 
 def guard(dir: Path, home: Path | None, command: str, copies: Path | None) -> Guarded:
     """Look at a session's directory (resolved). ``copies``: where to copy what is protected to."""
     protected = protected_in(dir)[:MOST_PROTECTED]
     absent, state = absent_in(dir, home)
-    return Guarded(
+    found = Guarded(
         dir=dir,
         protected=protected,
         absent=absent,
         state=state,
-        copies=tuple(copied(protected, copies)) if copies is not None else (),
         before=frozenset(search(dir, DEEPEST)) if NAMED.search(command) else None,
     )
+    return found if copies is None else with_copies(found, copies)
 
 
 def sweep(guarded: Guarded, into: Path) -> list[Path]:
     """Take away what came into being though it must not, and put back what was changed though it must
-    not; what was there instead is kept in ``into``. A few stat calls, if ``before`` is not given."""
+    not; what was there instead is kept in ``into``. A few stat calls, if neither ``before`` nor ``aside`` is
+    given."""
+    if guarded.aside is None:
+        return _swept(guarded, into)
+    with _copying:
+        try:
+            return _swept(guarded, into)
+        finally:
+            _standing[:] = [other for other in _standing if other() not in (None, guarded)]
+            shutil.rmtree(guarded.aside, ignore_errors=True)
+
+
+def _swept(guarded: Guarded, into: Path) -> list[Path]:
     made = [path for path in guarded.absent if os.path.lexists(path)] if has_changed(guarded.state) else []
     made += [path for path in come_into_being(guarded) if not inside(path, made)]
     changed = [(path, copy) for path, copy in guarded.copies if not same(path, copy)]
@@ -260,14 +276,37 @@ def _remember(memory: dict[K, V], key: K, value: V) -> V:
 # -- copies -------------------------------------------------------------------------------------------------
 
 
-def copied(paths: Sequence[Path], into: Path) -> Iterator[tuple[Path, Path]]:
-    """Copies to compare with and to put back; what can't be read can't be kept."""
-    shutil.rmtree(into, ignore_errors=True)
+# Commands run side by side, also of several sessions in one directory. What one has changed must not be what
+# another takes for what was there: who begins while others stand takes it from those that began first.
+_copying = threading.Lock()
+_standing: list[weakref.ref[Guarded]] = []  # in the order in which they began; gone with who forgets them
+
+
+def with_copies(found: Guarded, copies: Path) -> Guarded:
+    """The same with copies to compare with and to put back, in a directory of its own below ``copies``."""
+    with _copying:
+        others = [other for one in _standing if (other := one()) is not None and other.dir == found.dir]
+        made = {path for other in others for path in other.absent} & set(found.protected)
+        was = {path: copy for other in reversed(others) for path, copy in other.copies}
+        copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=copies))
+        kept = attrs.evolve(
+            found,
+            absent=(*found.absent, *sorted(made)),
+            state=((found.dir, UNSURE), *found.state) if made else found.state,
+            copies=tuple(copied([path for path in found.protected if path not in made], aside, was)),
+            aside=aside,
+        )
+        _standing.append(weakref.ref(kept))
+        return kept
+
+
+def copied(paths: Sequence[Path], into: Path, was: Mapping[Path, Path]) -> Iterator[tuple[Path, Path]]:
+    """Of each path, or what it ``was``; what can't be read can't be kept."""
     for number, path in enumerate(paths):
         copy = into / str(number)
         try:
-            into.mkdir(mode=0o700, parents=True, exist_ok=True)
-            copy_of(path, copy)
+            copy_of(was.get(path, path), copy)
         except (OSError, shutil.Error):
             continue
         yield path, copy
