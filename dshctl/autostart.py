@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dshctl.client import NotStarted, hidden
+from dshctl import unreached
+from dshctl.client import NotStarted
 from dshd import __version__, errors, paths
 from dshd.log.lock import holder
 
@@ -116,7 +117,7 @@ def _wait_ready(client: Client, process: subprocess.Popen[bytes] | None, size: i
         if status is not None and holder(client.places.state) is None:
             raise _failed(status, client.places, size)
         if time.monotonic() > end and process is None:
-            raise hidden(client.places, holder(client.places.state))
+            raise unreached.hidden(client.places, holder(client.places.state))
         if time.monotonic() > end:
             raise _not_ready(client.places, last_words(client.places.log, size).line)
         time.sleep(client.deadline.left(_POLL_S) or 0)

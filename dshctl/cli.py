@@ -17,7 +17,8 @@ import click
 
 from dshctl import exits
 from dshctl.base import CONTEXT, Cli, global_options
-from dshctl.output import Out, Unwritable, error_item
+from dshctl.output import Out, error_item
+from dshctl.streams import Unwritable
 from dshctl.words import mistaken
 from dshd import __version__, wire
 from dshd.errors import DshError, Invalid

@@ -10,15 +10,15 @@ for.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from dshctl import exits
+from dshctl import exits, unreached
 from dshctl.connection import Connection, Garbage, Lost, result_of
+from dshctl.unreached import HELLO_S
 from dshd import __version__, errors, paths, wire
-from dshd.log.lock import Holder, holder
+from dshd.log.lock import holder
 
 if TYPE_CHECKING:
     import socket
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         announces: bool
 
 
-HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
 ATTEMPTS: Final = 3  # of a request that may be repeated
 HIDDEN_S: Final = 5.0  # for a daemon that lives to be reachable (again); it looks every 3 s
 _POLL_S: Final = 0.05
@@ -46,10 +45,6 @@ class OutcomeUnknown(errors.DshError):
     """The connection was lost between the request and its receipt."""
 
     code = "UNKNOWN"
-
-
-class Hidden(errors.Unreachable):
-    """A daemon lives, for it holds the state lock, and its socket is gone. None may be started."""
 
 
 class NotStarted(errors.NotConfigured):
@@ -115,7 +110,7 @@ class Client:
         if found is not None:
             return found
         if not start:
-            raise unreachable(self.places, off=not self.options.autostart)
+            raise unreached.nobody(self.places, off=not self.options.autostart)
         return self._start(self)
 
     def _found(self) -> Connection | None:
@@ -123,11 +118,11 @@ class Client:
         `HIDDEN_S` to mend that: it starts, ends, or makes its socket again. Raises Hidden."""
         end = time.monotonic() + HIDDEN_S
         while (connection := self.try_connect()) is None and (by := holder(self.places.state)) is not None:
-            found = _elsewhere(self.places)
+            found = unreached.elsewhere(self.places)
             if found is not None:
                 raise found
             if time.monotonic() > end:
-                raise hidden(self.places, by)
+                raise unreached.hidden(self.places, by)
             time.sleep(self.deadline.left(_POLL_S) or 0)
         return connection
 
@@ -161,7 +156,7 @@ class Client:
         """What to say of a daemon that takes connections and greets nobody; raises TimedOut if we had less
         patience than that."""
         self.deadline.left()
-        return _hangs(path, holder(self.places.state))
+        return unreached.hangs(path, holder(self.places.state))
 
     def _greet(self, connection: Connection, path: str) -> Connection | None:
         try:
@@ -236,7 +231,7 @@ class Client:
         raise AssertionError("unreachable")
 
     def _note(self, params: wire.Params, result: Any) -> None:
-        if params.method not in _READS:
+        if params.method not in READS:
             self.options.out.achieved = _achieved(result if isinstance(result, dict) else {})
 
     def _ask_once(self, params: wire.Params, start: bool | None) -> Any:
@@ -339,20 +334,20 @@ def _blocks(params: wire.Params) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if speaks else []
 
 
-# What changes nothing, so that asking twice is asking once.
-_READS: Final = frozenset(
+# What changes nothing, so that asking twice is asking once; a test holds it against the daemon's table.
+READS: Final = frozenset(
     {
-        "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
-        "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
-        "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show", "prompt.show",
-        "agent.list", "job.list", "job.output", "approval.list", "approval.follow", "schedule.list",
-        "schedule.log",
+        "agent.list", "answer.show", "approval.follow", "approval.list", "daemon.doctor", "daemon.reload",
+        "daemon.status", "daemon.stop", "job.list", "job.output", "log.follow", "log.read", "log.unfollow",
+        "message.show", "message.why", "model.list", "prompt.show", "queue.ls", "queue.show",
+        "schedule.list", "schedule.log", "session.export", "session.list", "session.show", "session.wait",
+        "tool.list", "usage.show",
     }
 )  # fmt: skip
 
 
 def _repeatable(params: wire.Params) -> bool:
-    return params.method in _READS or bool(getattr(params, "key", None))
+    return params.method in READS or bool(getattr(params, "key", None))
 
 
 def outcome_unknown(params: wire.Params) -> OutcomeUnknown:
@@ -365,78 +360,6 @@ def outcome_unknown(params: wire.Params) -> OutcomeUnknown:
         hint=hint,
         outcome="unknown",
     )
-
-
-def unreachable(places: paths.Places, *, off: bool) -> errors.Unreachable:
-    """Nobody listens, and no daemon may be started."""
-    why = ", and starting one is off" if off else ""
-    return errors.Unreachable(f"no daemon at {places.socket}{why}", hint="dshctl daemon start")
-
-
-def hidden(places: paths.Places, by: Holder | None) -> Hidden:
-    """A daemon lives, and nothing of it is at its socket's path."""
-    pid = by.pid if by else None
-    who = f"dshd {pid}" if pid else "a dshd"
-    what = f"{who} runs and nobody can reach it: {_instead(places.socket)}"
-    if os.path.lexists(places.socket) and not _is_socket(places.socket):
-        return Hidden(what, hint=f"ls -l {places.socket}      (out of the way, dshd is back in 3 s)")
-    end = f"kill {pid}" if pid else f"fuser -v {places.lock}"
-    return Hidden(what, hint=f"{end}             (what was acknowledged is kept)\ndshctl daemon start")
-
-
-def _instead(path: str) -> str:
-    if not os.path.lexists(path):
-        return f"its socket {path} is gone."
-    if _is_socket(path):
-        return f"the socket at {path} is not its own."
-    return f"what is at {path} is not its socket."
-
-
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def _elsewhere(places: paths.Places) -> errors.Unreachable | None:
-    """What to say if the daemon of this state listens at another socket than the one that was named."""
-    real = os.path.realpath(places.socket_link)
-    if places.socket_link in places.sockets or not _listens(real):
-        return None
-    return errors.Unreachable(
-        f"no daemon at {places.socket}; the one of {places.state} listens at {real}.",
-        hint=f"dshctl ping --socket {real}",
-    )
-
-
-def _listens(path: str) -> bool:
-    try:
-        paths.connect(path, 1.0).close()
-    except (OSError, errors.DshError):
-        return False
-    return True
-
-
-def _hangs(path: str, by: Holder | None) -> errors.Unreachable:
-    """With what helps: a stopped process (Ctrl-Z, SIGSTOP) is told to go on, any other one is ended, which
-    costs nothing that was acknowledged."""
-    pid = by.pid if by else None
-    words = f"does not answer: it took the connection at {path} and said nothing for {HELLO_S:g} s"
-    if pid is None:
-        return errors.Unreachable(f"the daemon {words}", hint=f"fuser -v {path}")
-    if _is_stopped(pid):
-        return errors.Unreachable(f"dshd {pid} is stopped (SIGSTOP), so it {words}", hint=f"kill -CONT {pid}")
-    hint = f"kill -9 {pid}             (what was acknowledged is kept)\ndshctl daemon start"
-    return errors.Unreachable(f"dshd {pid} {words}", hint=hint)
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
 
 
 def _tty() -> str | None:

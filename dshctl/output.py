@@ -22,8 +22,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
+from dshctl.streams import Stream, Unwritable, stream
 from dshd.errors import DshError
 
 MIN_COLUMNS: Final = 36
@@ -107,78 +108,14 @@ def _terminal_columns() -> int:
     return 0
 
 
-class Unwritable(Exception):
-    """Standard output can't be written to; ``str()`` is why."""
-
-
-class Stream:
-    """A file descriptor's end of ours: bytes out, nothing raised when nobody reads any more."""
-
-    def __init__(self, raw: BinaryIO | None, tty: bool) -> None:
-        self._raw = raw  # None: it was closed when we came
-        self.tty = tty
-        self.gone = False  # its reader went away
-        self._broken = False
-
-    def write(self, text: str) -> None:
-        """Write and flush. A reader that went away is noted; raises Unwritable for other failures."""
-        if self.gone:
-            return
-        if self._raw is None:
-            raise Unwritable("it is closed")
-        try:
-            self._raw.write(text.encode("utf-8", "replace"))
-            self._raw.flush()
-        except BrokenPipeError:
-            self.silence()
-        except OSError as error:
-            raise Unwritable((error.strerror or str(error)).lower()) from None
-
-    def data(self, raw: bytes) -> None:
-        """Bytes as they are, whole or not at all: raises Unwritable, also if nobody reads them."""
-        if self._raw is None:
-            raise Unwritable("it is closed")
-        try:
-            self._raw.write(raw)
-            self._raw.flush()
-        except BrokenPipeError:
-            self._broken = True
-            raise Unwritable("nobody reads it") from None
-        except OSError as error:
-            raise Unwritable((error.strerror or str(error)).lower()) from None
-
-    def passed(self, raw: bytes) -> None:
-        """Bytes as they are, for a reader that may go away. Raises Unwritable for other failures."""
-        try:
-            self.data(raw)
-        except Unwritable:
-            if not self._broken:
-                raise
-            self.silence()
-
-    def silence(self) -> None:
-        """Nothing more goes out, not even what the interpreter would flush on exit."""
-        self.gone = True
-        if self._raw is not None:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self._raw.fileno())
-            os.close(null)
-
-
-def _stream(file: Any) -> Stream:
-    if file is None or getattr(file, "closed", False):
-        return Stream(None, False)
-    return Stream(getattr(file, "buffer", None), file.isatty())
-
-
 class Out:
     """Where a command's words go. One per run of dshctl."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, *, out: Stream | None = None,
                  err: Stream | None = None) -> None:  # fmt: skip
         self.environ = given_environ() if environ is None else environ
-        self.out = out or _stream(sys.stdout)
-        self.err = err or _stream(sys.stderr)
+        self.out = out or stream(sys.stdout)
+        self.err = err or stream(sys.stderr)
         self.json = False
         self.quiet = False
         self.verbose = False

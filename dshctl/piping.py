@@ -14,7 +14,7 @@ import socket
 from typing import Final
 
 from dshctl.client import Deadline
-from dshctl.output import Stream
+from dshctl.streams import Stream
 
 _PIECE: Final = 1 << 16
 _ANSWER: Final = b'{"jsonrpc":"2.0","id":'  # so each of the daemon's answers begins, and nothing else

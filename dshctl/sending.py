@@ -101,8 +101,8 @@ def announce(cli: Cli, receipt: dict[str, Any], params: wire.SendParams | wire.I
         say_model(cli, receipt["session"])
     if receipt.get("reopened"):
         out.say(f"dshctl: {sentences.name_of(receipt)} was closed and is open again.")
-    if receipt.get("replaced"):
-        out.say(f"dshctl: {sentences.count(receipt['replaced'], 'character')} replaced: not UTF-8, or NUL.")
+    for line in sentences.replaced(receipt):
+        out.say(line)
     if receipt.get("warning"):
         out.say(f"dshctl: {fates.warning(receipt['warning'])}")
     if isinstance(params, wire.InterruptParams):

@@ -186,6 +186,12 @@ def park_reason(park: Json) -> str:
     return words
 
 
+def replaced(receipt: Json) -> list[str]:
+    """What of a text could not be sent as it was; nothing, as a rule."""
+    many = receipt.get("replaced")
+    return [f"dshctl: {count(many, 'character')} replaced: not UTF-8, or NUL."] if many else []
+
+
 def abort(got: Json, columns: int = 80, whose: str | None = None) -> list[str]:
     """What an abort stopped, parked and cleared, and how to go on. ``whose``: what a command needs to mean
     this session, its name if not said."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dshctl.client import Hidden, NotStarted
+from dshctl.client import NotStarted
 from dshctl.times import now_ms
+from dshctl.unreached import Hidden
 from dshd import errors, paths, spool, wire
 from dshd.log.disk import RealDisk, explained
 from dshd.log.lock import holder

@@ -33,7 +33,7 @@ class Peer:
     def _line(self, line: bytes) -> Iterator[tuple[Any, str, Json]]:
         try:
             got = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.fail(None, PARSE_ERROR, "not JSON")
         if not isinstance(got, dict):
             return self.fail(None, INVALID_REQUEST, "not an object")

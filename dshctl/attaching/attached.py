@@ -7,6 +7,7 @@
 | Ctrl-D                | leaves; with letters in the outbox only the second time, and tells them |
 | the terminal is gone  | the same at once                                                        |
 | input ends (no tty)   | leaves once all was acknowledged and the past has been shown            |
+| nobody reads (no tty) | leaves once all was acknowledged                                        |
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import select
 import time
 from typing import Any, Final
 
-from dshctl import approvals, exits, sentences, times
+from dshctl import approvals, exits, sentences, text, times
 from dshctl.attaching.conversation import Conversation
 from dshctl.attaching.editor import Did, Editor
 from dshctl.attaching.link import Link
@@ -87,6 +88,8 @@ class Attached:
             self._tell(["dshctl: the daemon is back."])
             self._talk.connected()
         self._talk.send_next()
+        if self._out.out.gone and not self._talk.outbox:
+            self._code = self._talk.worst
         if self._input is None and not self._read and self._talk.settled:
             self._code = self._talk.worst
 
@@ -109,7 +112,7 @@ class Attached:
         editor, prompt = (self._questions.editor, f"{asked}? ") if asked else (self._editor, self._prompt())
         newline = "\u23ce" if self._out.unicode else "^J"
         rows = tuple(row for row in (self._talk.tail, self._talk.doing, self._waiting()) if row)
-        self._screen.draw(Below(rows, editor.row(self._out.columns, prompt, newline)))
+        self._screen.draw(Below(rows, editor.row(self._screen.columns, prompt, newline)))
 
     def _waiting(self) -> str:
         outbox = self._talk.outbox
@@ -153,14 +156,14 @@ class Attached:
         else:
             *lines, self._typed = (self._typed + data).split(b"\n")
             for line in lines:
-                self._line(line.decode("utf-8", "replace"))
+                self._line(line)
 
     def _input_ended(self) -> None:
         self._input = None
         if self._screen.reads_keys:
             self._leave()
         elif self._typed:
-            self._line(self._typed.decode("utf-8", "replace"))
+            self._line(self._typed)
 
     def _pressed(self, data: bytes) -> None:
         """Each key to the editor that is in place at that moment."""
@@ -172,7 +175,8 @@ class Attached:
 
     def _do(self, did: Did) -> None:
         if did.what == "line":
-            self._answer(did.text) if self._questions.asked else self._line(did.text)
+            line = did.text
+            self._answer(line) if self._questions.asked else self._line(line.encode("utf-8", "replace"))
         elif did.what == "interrupt":
             self._ctrl_c()
         elif did.what == "leave":
@@ -202,24 +206,24 @@ class Attached:
 
     # What a typed line means.
 
-    def _line(self, line: str) -> None:
+    def _line(self, raw: bytes) -> None:
+        """One that is refused is in the history, as each that was typed."""
+        line, replaced = text.clean(raw)
         try:
             spoken = meant(line)
             if spoken is not None:
-                self._spoken(spoken)
+                self._spoken(spoken, replaced)
         except errors.DshError as error:
             self._talk.worst = self._talk.worst or error.exit_status
             self._fail(error)
-            if self._screen.reads_keys and not self._editor.text:
-                self._editor.put(line)
 
-    def _spoken(self, spoken: Spoken) -> None:
+    def _spoken(self, spoken: Spoken, replaced: int) -> None:
         word = spoken.word
         if self._read and word not in _READING:
             hint = f"dshctl attach -s {self._talk.name}"
             raise errors.Denied("attached with --read: nothing is sent from here", hint=hint)
         if word == "say" or word in SENDS:
-            self._talk.outbox.add(spoken)
+            self._talk.outbox.add(spoken, replaced)
             if self._screen.reads_keys:
                 self._tell([f"> {spoken.text}"])
         elif word in ("allow", "deny"):
@@ -260,7 +264,7 @@ class Attached:
         self._talk.request(wire.AbortParams(session=self._talk.id, turn=self._talk.turn), sentences.abort)
 
     def _wake(self, _: str) -> None:
-        self._talk.request(wire.WakeParams(session=self._talk.id), lambda got: [])
+        self._talk.request(wire.WakeParams(session=self._talk.id), lambda got: [sentences.woken(got)])
 
     def _answer(self, typed: str) -> None:
         if not typed.strip():

@@ -145,7 +145,10 @@ class Conversation:
     def _take(self, params: wire.Params, then: Then, got: Json) -> None:
         follows = isinstance(params, wire.LogFollowParams)
         try:
-            self._tell(then(result_of(got)))
+            result = result_of(got)
+            if not (follows or isinstance(params, wire.ApprovalFollowParams)):
+                self._out.item(result, hold=False)
+            self._tell(then(result))
         except errors.DshError as error:
             if follows and "reset_to" in error.data:
                 self._reset(int(error.data["reset_to"]))
@@ -204,7 +207,7 @@ class Conversation:
         letter, self._sent = self.outbox.first, None
         assert letter is not None
         try:
-            receipt = complete(result_of(got), 0)
+            receipt = complete(result_of(got), letter.replaced)
         except _LATER:
             self._next_try = time.monotonic() + AGAIN_S
         except errors.DshError as error:
@@ -213,7 +216,7 @@ class Conversation:
         else:
             self.outbox.settle(letter)
             self._out.item(receipt, hold=False)
-            self._tell([fates.receipt(spoken_receipt(letter, receipt))])
+            self._tell([fates.receipt(spoken_receipt(letter, receipt)), *sentences.replaced(receipt)])
 
     def _refused(self, letter: Letter, error: errors.DshError) -> None:
         self._fail(error)

@@ -1,7 +1,8 @@
 """The line that is typed: bytes of a terminal in, what the person did out. Knows no terminal.
 
 A paste between the brackets that terminals put around it (``ESC [200~``, ``ESC [201~``) is text, its newlines
-too: three pasted lines are one message. A key that means nothing here is passed over, and never becomes text.
+too: three pasted lines are one message. A key that means nothing here is passed over, and never becomes text;
+so is Escape alone, whatever is pressed behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dshctl.output import visible, width
 
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 MOST_KEPT: Final = 500  # lines of the history
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[ -~]|[^\[O])", re.DOTALL)
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O[ -~]|(?=\x1b)|[^\[O])", re.DOTALL)
 _HALF = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|O)?\Z")
 
 
@@ -175,9 +176,11 @@ class Editor:
     # Showing.
 
     def row(self, columns: int, prompt: str, newline: str) -> Row:
-        """The line in one row of less than ``columns``, moved so far that the cursor is in it."""
+        """The line in one row of less than ``columns``, moved so far that the cursor is in it. A prompt
+        that would take more than half of the row is left out but for its end."""
         cells = [newline if char == "\n" else visible(char) for char in self.text]
-        room = max(columns - width(prompt) - 1, 4)
+        prompt = prompt if width(prompt) <= columns // 2 else prompt[-2:]
+        room = max(columns - width(prompt) - 1, 2)
         start, before = self.at, 0
         while start > 0 and before + width(cells[start - 1]) < room:
             start -= 1

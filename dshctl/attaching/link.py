@@ -17,7 +17,8 @@ from dshctl.base import Cli
 from dshctl.client import Client
 from dshctl.connection import Connection, Lost
 from dshctl.follow import reconnect
-from dshctl.output import Out, Stream, words_of
+from dshctl.output import Out, words_of
+from dshctl.streams import Stream
 from dshd import wire
 from dshd.errors import DshError
 

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from dshctl.attaching.spoken import Spoken
+from dshctl.output import dump
 from dshd import wire
 from dshd.errors import Full
 
@@ -22,11 +23,13 @@ Json = dict[str, Any]
 
 @dataclass
 class Letter:
-    """``verb`` as typed (``say``, ``steer``, ...). ``at``: when. ``tries``: how often it was sent."""
+    """``verb`` as typed (``say``, ``steer``, ...). ``replaced``: how many characters of what was typed could
+    not be sent as they were. ``at``: when. ``tries``: how often it was sent."""
 
     verb: str
     text: str
     key: str
+    replaced: int = 0
     at: float = field(default_factory=time.monotonic)
     tries: int = 0
 
@@ -38,9 +41,10 @@ class Letter:
 
     def again(self, session: str) -> str:
         """The command that says it, if it was not said already, and else tells what became of it. What was
-        said without a verb has none; whether it is there is to be seen."""
+        said without a verb has none of its own."""
         if self.verb == "say":
-            return f"dshctl queue -s {session}; dshctl log -s {session} -n 1   # is it there? {self.text}"
+            params = {"session": session, "verb": "say", "key": self.key, "text": self.text}
+            return f"dshctl rpc session.send {shlex.quote(dump(params))}"
         return f"dshctl {self.verb} -s {session} --key {self.key} -- {shlex.quote(self.text)}"
 
 
@@ -64,13 +68,13 @@ class Outbox:
     def all(self) -> list[Letter]:
         return list(self._letters)
 
-    def add(self, spoken: Spoken) -> Letter:
+    def add(self, spoken: Spoken, replaced: int = 0) -> Letter:
         """Raises `Full` for what no line of the protocol holds."""
         if len(spoken.text.encode("utf-8", "replace")) > wire.MAX_INLINE:
             raise Full(
                 "not sent: the text is over 1 MiB", hint="dshctl followup - < FILE", outcome="not-written"
             )
-        letter = Letter(spoken.word, spoken.text, f"attach:{uuid4().hex}")
+        letter = Letter(spoken.word, spoken.text, f"attach:{uuid4().hex}", replaced)
         self._letters.append(letter)
         return letter
 

@@ -39,6 +39,10 @@ class Plain:
     def __init__(self, out: Out) -> None:
         self._out = out
 
+    @property
+    def columns(self) -> int:
+        return self._out.columns
+
     def __enter__(self) -> Plain:
         return self
 
@@ -68,6 +72,16 @@ class Terminal:
         self._fd = fd
         self._below = NOTHING
         self._before: list[Any] = []
+
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is, whatever COLUMNS says and however narrow: rows of ours are taken away
+        by their number, so none may be longer. A terminal that doesn't know counts as `Out.columns`."""
+        try:
+            wide = os.get_terminal_size(self._fd).columns
+        except OSError:
+            wide = 0
+        return wide or self._out.columns
 
     def __enter__(self) -> Terminal:
         self._before = termios.tcgetattr(self._fd)
@@ -119,14 +133,14 @@ class Terminal:
         below, self._below = self._below, NOTHING
         if below is NOTHING:
             return ""
-        columns = self._out.columns
+        columns = self.columns
         up = sum(_height(row, columns) for row in below.rows) + below.line.column // columns
         return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
 
     def _drawn(self, below: Below) -> str:
         if below is NOTHING:
             return ""
-        room = self._out.columns - 1
+        room = self.columns - 1
         rows = tuple(cut(visible(row), room, self._out.ellipsis) for row in below.rows)
         self._below = below._replace(rows=rows)
         at = f"\x1b[{below.line.column}C" if below.line.column else ""

@@ -1,7 +1,7 @@
 """What a typed line means: a text, or one of a few words that begin with a slash.
 
 A text that itself begins with a slash is typed with two. A word that is none of ours is an error and never
-sent, for who mistypes ``/abort`` wants no message.
+sent, for who mistypes ``/abort`` wants no message; and ``/abort when you are done`` is no wish to abort now.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ WORDS: Final[dict[str, str]] = {
     "quit": "leave; nothing is stopped by that",
 }
 NAMES: Final = tuple(usage.split()[0] for usage in WORDS)
+_ALONE: Final = tuple(usage for usage in WORDS if " " not in usage)
 
 
 class Spoken(NamedTuple):
@@ -55,6 +56,8 @@ def meant(line: str) -> Spoken | None:
         )
     if word in SENDS and not rest.strip():
         raise Invalid(f"/{word} needs a text", hint=f"/{word} TEXT")
+    if word in _ALONE and rest.strip():
+        raise Invalid(f"/{word} takes nothing behind it; nothing was done", hint=f"/{word}")
     return Spoken(word, rest if word in SENDS else rest.strip())
 
 

@@ -46,6 +46,8 @@ def COMMAND(cli: Cli, which: str | None, session: str | None, read: bool, create
     cli.out.tell(heading(found, bool(sum((found.get("pending") or {}).values())), times.now_ms()))
     if screen.reads_keys:
         cli.out.tell(f"dshctl: {_words(read)}")
+    if read:
+        cli.out.out.end_with_reader()
     with Woken() as woken, screen:
         return Attached(cli, found, screen, woken, read=read).run()
 

@@ -93,6 +93,8 @@ def output(cli: Cli, job: str, follow: bool, most: int) -> None:
     """What a job prints: the end of it so far, and with -f what comes, until it ends."""
     got = cli.ask(wire.JobOutputParams(job=job, most=most))
     _shown(cli, got)
+    if follow:
+        cli.out.out.end_with_reader()
     while follow and (got["state"] == "running" or got["next"] < got["size"]):
         got = cli.ask(wire.JobOutputParams(job=job, offset=got["next"], wait=SOON))
         _shown(cli, got)

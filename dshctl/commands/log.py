@@ -180,6 +180,7 @@ def _follow(cli: Cli, ref: str | None, show: Show, turns: int | None, chunks: bo
     from dshctl.follow import Now, Watch, doing
 
     now = Now(cli.out)
+    cli.out.out.end_with_reader()
 
     def on_event(session: str, event: LogLine) -> None:
         now.say("")

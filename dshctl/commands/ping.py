@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dshctl import unreached
 from dshctl.base import Cli, command
-from dshctl.client import unreachable
 
 
 @command("ping", short_help="Is a daemon there?")
@@ -11,7 +11,7 @@ def COMMAND(cli: Cli) -> None:
     """Ask the daemon for a sign of life. Exit 3 without one; never starts one."""
     client = cli.client()
     if not client.is_running():
-        raise unreachable(client.places, off=False)
+        raise unreached.nobody(client.places, off=False)
     client.connection(start=False)
     hello = client.hello
     pid = f", pid {hello['pid']}" if hello.get("pid") else ""

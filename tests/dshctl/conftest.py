@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from dshctl import cli
-from dshctl.output import Out, Stream
+from dshctl.output import Out
+from dshctl.streams import Stream
 from tests.dshctl.fake import Fake
 
 

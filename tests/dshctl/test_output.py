@@ -11,7 +11,8 @@ import pytest
 
 from dshctl import output
 from dshctl.client import TimedOut
-from dshctl.output import Out, Stream
+from dshctl.output import Out
+from dshctl.streams import Stream
 from dshd.errors import NotFound
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake

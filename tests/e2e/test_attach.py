@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import termios
+
+import pytest
 
 from tests.e2e.harness import TIMEOUT, Home, eventually, texts
 from tests.e2e.model import Model, bash, script
@@ -103,12 +107,15 @@ def test_leaving_with_something_unacknowledged_says_what_and_how_to_send_it(home
             assert you.ends() == 1
         finally:
             daemon.send_signal(signal.SIGCONT)
-        you.sees("is it there? this")
+        you.sees("dshctl rpc session.send")
         you.sees("dshctl followup -s api --key attach:")
         you.sees("""'it'"'"'s that'""")
     key = you.shown.split("--key ")[1].split()[0]
     home.ok("followup", "-s", "api", "--key", key, "--wait", "it's that")
     home.ok("followup", "-s", "api", "--key", key, "--wait", "it's that")
+    _, again = you.shown.split("dshctl rpc session.send ")
+    params = again.split("'")[1]
+    assert json.loads(home.ok("rpc", "session.send", params))["duplicate"]
     assert texts(home.said()) == ["this", "it's that"]
 
 
@@ -189,6 +196,39 @@ def test_without_a_terminal_lines_go_in_and_text_comes_out(home: Home, model: Mo
     assert "\x1b" not in done.stdout
     eventually(lambda: texts(home.said()) == ["one", "two"])
     home.ok("wait", "-s", "api")
-    lines = home.json("attach", "-s", "api", exit=2, input="/abrot\n")
-    assert {"event"} < {line["type"] for line in lines}
+    lines = home.json("attach", "-s", "api", exit=2, input="/abrot\n/queue\n/why\na\x00b\n")
+    assert {"event", "queue", "error", "receipt"} < {line["type"] for line in lines}
+    assert [line["replaced"] for line in lines if line["type"] == "receipt"] == [1]
+    eventually(lambda: texts(home.said())[-1] == "a\ufffdb")
     assert home.ctl("attach", "-s", "api", "--mode", "full", "--create").returncode == 5
+
+
+def test_a_line_that_is_refused_is_out_of_the_way_and_can_be_called_back(home: Home) -> None:
+    home.start()
+    with Person(home, "attach", columns=20) as you:
+        you.sees("work> ")
+        you.line("/wke")
+        you.sees("there is no command")
+        you.line("/wake")
+        you.sees("nothing is to be done")
+        you.line("/abort it all, slowly")
+        you.sees("takes nothing behind")
+        you.type("\x10")
+        you.sees("it all, slowly")
+        you.type("\x15\x04")
+        assert you.ends() == 0
+        rows = screen(you.raw)
+        assert not [row for row in rows if row.startswith("work>")], (
+            "it is one row, and taken away"
+        )
+
+
+@pytest.mark.parametrize("watch", [("log", "-f", "--all"), ("attach", "--read")])
+def test_who_only_shows_ends_when_nobody_reads_any_more(home: Home, watch: tuple[str, ...]) -> None:
+    home.start()
+    home.ok("followup", "--wait", "one")
+    shows = home.popen(*watch, "-s", "work", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert shows.stdout is not None
+    assert shows.stdout.readline()
+    shows.stdout.close()
+    assert shows.wait(TIMEOUT) == 0, "though nothing more happens in the session"

@@ -53,6 +53,8 @@ def test_what_is_pasted_is_never_a_key() -> None:
         ("one\x1b\rtwo", "one\ntwo"),
         ("x\x1b[20~\x1b[1;2P\x1bOQy", "xy"),
         ("\x7f\x1b[D\x1b[C\x1b[3~", ""),
+        ("one\r\x1b\x1b[A", "one"),
+        ("\x1b[200~a\x1b\x1b[201~b", "a\x1bb"),
     ],
 )
 def test_keys_change_the_line(keys: str, text: str) -> None:
@@ -78,6 +80,16 @@ def test_older_lines_come_back_and_the_typed_one_is_still_there() -> None:
     assert editor.text == "one"
     list(editor.feed(b"\x1b[B\x1b[B\x1b[B"))
     assert editor.text == "new"
+
+
+@pytest.mark.parametrize("columns", [8, 12, 20, 35])
+def test_however_narrow_the_terminal_the_line_is_one_row_of_it(columns: int) -> None:
+    editor = Editor()
+    editor.put("日本 word " * 8)
+    for prompt in ("work> ", "a-long-name (no daemon)> "):
+        row = editor.row(columns, prompt, "^J")
+        assert width(row.text) < columns
+        assert row.column <= width(row.text)
 
 
 @given(st.text(max_size=60), st.integers(0, 60), st.integers(8, 60))

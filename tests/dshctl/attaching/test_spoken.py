@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any
 
 import pytest
@@ -34,7 +36,8 @@ def test_a_line_is_a_text_or_a_word(line: str, spoken: Spoken | None) -> None:
     assert meant(line) == spoken
 
 
-@pytest.mark.parametrize("line", ["/abrot", "/etc/passwd is wrong", "/", "/steer", "/followup  "])
+@pytest.mark.parametrize("line", ["/abrot", "/etc/passwd is wrong", "/", "/steer", "/followup  ",
+                                  "/abort after this step", "/queue clear", "/quit now"])
 def test_a_word_that_is_none_is_never_sent(line: str) -> None:
     with pytest.raises(Invalid):
         meant(line)
@@ -57,6 +60,8 @@ def test_letters_keep_their_order_and_their_keys() -> None:
     outbox.settle(one)
     assert outbox.all == [two]
     assert f"--key {two.key} -- two" in two.again("api")
+    word, method, params = shlex.split(one.again("api"))[1:]
+    assert (word, method, json.loads(params)) == ("rpc", "session.send", one.params("api").to_json())
 
 
 def test_a_text_that_no_line_holds_is_refused_and_not_kept() -> None:
