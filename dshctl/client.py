@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from dshctl import exits, unreached
 from dshctl.connection import Connection, Garbage, Lost, result_of
-from dshctl.unreached import HELLO_S
 from dshd import __version__, errors, paths, wire
 from dshd.log.lock import holder
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         announces: bool
 
 
+HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
 ATTEMPTS: Final = 3  # of a request that may be repeated
 HIDDEN_S: Final = 5.0  # for a daemon that lives to be reachable (again); it looks every 3 s
 _POLL_S: Final = 0.05
@@ -156,7 +156,7 @@ class Client:
         """What to say of a daemon that takes connections and greets nobody; raises TimedOut if we had less
         patience than that."""
         self.deadline.left()
-        return unreached.hangs(path, holder(self.places.state))
+        return unreached.hangs(path, holder(self.places.state), HELLO_S)
 
     def _greet(self, connection: Connection, path: str) -> Connection | None:
         try:

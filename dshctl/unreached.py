@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Final
 
 from dshd import errors, paths
 from dshd.log.lock import Holder
-
-HELLO_S: Final = 5.0  # a daemon that doesn't greet in this time hangs
 
 
 class Hidden(errors.Unreachable):
@@ -67,11 +64,11 @@ def _listens(path: str) -> bool:
     return True
 
 
-def hangs(path: str, by: Holder | None) -> errors.Unreachable:
+def hangs(path: str, by: Holder | None, seconds: float) -> errors.Unreachable:
     """With what helps: a stopped process (Ctrl-Z, SIGSTOP) is told to go on, any other one is ended, which
     costs nothing that was acknowledged."""
     pid = by.pid if by else None
-    words = f"does not answer: it took the connection at {path} and said nothing for {HELLO_S:g} s"
+    words = f"does not answer: it took the connection at {path} and said nothing for {seconds:g} s"
     if pid is None:
         return errors.Unreachable(f"the daemon {words}", hint=f"fuser -v {path}")
     if _is_stopped(pid):
