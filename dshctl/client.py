@@ -231,7 +231,7 @@ class Client:
         raise AssertionError("unreachable")
 
     def _note(self, params: wire.Params, result: Any) -> None:
-        if params.method not in READS:
+        if params.method not in _READS:
             self.options.out.achieved = _achieved(result if isinstance(result, dict) else {})
 
     def _ask_once(self, params: wire.Params, start: bool | None) -> Any:
@@ -334,20 +334,20 @@ def _blocks(params: wire.Params) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if speaks else []
 
 
-# What changes nothing, so that asking twice is asking once; a test holds it against the daemon's table.
-READS: Final = frozenset(
+# What changes nothing, so that asking twice is asking once.
+_READS: Final = frozenset(
     {
-        "agent.list", "answer.show", "approval.follow", "approval.list", "daemon.doctor", "daemon.reload",
-        "daemon.status", "daemon.stop", "job.list", "job.output", "log.follow", "log.read", "log.unfollow",
-        "message.show", "message.why", "model.list", "prompt.show", "queue.ls", "queue.show",
-        "schedule.list", "schedule.log", "session.export", "session.list", "session.show", "session.wait",
-        "tool.list", "usage.show",
+        "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
+        "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
+        "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show", "prompt.show",
+        "agent.list", "job.list", "job.output", "approval.list", "approval.follow", "schedule.list",
+        "schedule.log",
     }
 )  # fmt: skip
 
 
 def _repeatable(params: wire.Params) -> bool:
-    return params.method in READS or bool(getattr(params, "key", None))
+    return params.method in _READS or bool(getattr(params, "key", None))
 
 
 def outcome_unknown(params: wire.Params) -> OutcomeUnknown:

@@ -527,11 +527,3 @@ def test_relative_places_are_absolute_for_a_daemon_that_sits_in_the_root(
     places = paths.find_places({"DSHD_HOME": "/h"})
     environ = autostart.environment({"DSHD_HOME": "rel", "HOME": "/h"}, places)
     assert environ["DSHD_HOME"] == os.path.abspath("rel")
-
-
-def test_what_only_looks_is_asked_again_after_a_lost_connection() -> None:
-    from dshd.control.methods import METHODS
-
-    looks = {name for name, method in METHODS.items() if not method.writes}
-    others = {"daemon.hello", "attachment.put", "session.fsck"}  # the connection's own; may repair
-    assert looks - others == client.READS - {"daemon.stop", "daemon.reload"}
