@@ -60,10 +60,16 @@ class Stream:
     def end_with_reader(self) -> None:
         """From now on the process ends (0) when nobody reads this pipe any more, though nothing is written:
         for what only shows, and may have nothing to show for hours. A terminal hangs up by a signal."""
-        if self._raw is not None and not self.tty and _is_pipe(self._raw.fileno()):
+        if self._raw is None or self.tty:
+            return
+        try:
+            fd = self._raw.fileno()
+        except OSError:  # it is no file of the system's
+            return
+        if _is_pipe(fd):
             from threading import Thread
 
-            Thread(target=_end_with_reader, args=(self._raw.fileno(),), daemon=True).start()
+            Thread(target=_end_with_reader, args=(fd,), daemon=True).start()
 
     def silence(self) -> None:
         """Nothing more goes out, not even what the interpreter would flush on exit."""
