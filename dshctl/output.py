@@ -231,12 +231,16 @@ class Out:
 
 def words_of(error: DshError) -> str:
     """What a person reads of it. An error may have something to be told behind its message, and instead of
-    its hint (``told``): what else there is, or the command in a sentence, if that fits one line."""
+    its hint (``told``): what else there is, or the command in a sentence, if that fits one line. One that
+    ends in a colon leads to the hint."""
     from dshctl.times import told_here
 
     message, told = told_here(error.message), error.data.get("told")
     if not told:
         return error_text(message, error.hint)
+    if told.endswith(":"):
+        below = [f"      {line}" for line in error.hint.split("\n")]
+        return "\n".join([*_wrapped(f"dshctl: {message}"), *_wrapped(f"    {told}"), *below])
     words = f"{message.rstrip('.')}. {told}"
     whole = error_text(words)
     if "\n" not in whole or error.hint not in told:

@@ -45,6 +45,13 @@ def test_when_it_expires_is_told_as_people_say_it() -> None:
     assert "expires" not in approvals.lines({**WAITING, "expires_at": None}, 0)[0]
 
 
+def test_on_a_phone_words_are_wrapped_and_what_is_to_be_allowed_is_whole() -> None:
+    long = {**WAITING, "command": "rm -rf build/ && make html && make check && make install"}
+    lines = approvals.lines(long, 6 * MIN, 40)
+    assert [line.strip() for line in lines if len(line) >= 40] == [long["command"]]
+    assert lines[-2:] == ["    dshctl allow a3", "    dshctl deny a3 --reason '...'"]
+
+
 @pytest.mark.parametrize(
     ("command", "shown"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dshctl import sentences
+from dshd import budgets
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RESULT, Fake, message
 from tests.dshctl.test_schemas import check
@@ -16,6 +17,12 @@ from tests.dshctl.test_views import NOW, PARKED_AT, STATUS, session
 Json = dict[str, Any]
 STOP: Json = {"what": "turn_cost", "limit": 5.0, "spent": 5.02, "currency": "USD", "add": "cost=2"}
 DAY: Json = {"what": "day_cost", "limit": 10.0, "spent": 10.0, "currency": "USD", "add": "cost=4"}
+
+
+def test_a_window_is_counted_as_its_makers_count_it() -> None:
+    shown = [budgets.window(size) for size in (65_536, 131_072, 128_000, 200_000, 1_000_000)]
+    assert shown == ["64 k", "128 k", "128 k", "200 k", "1.0 M"]
+    assert budgets.in_window(41_984, 65_536) == "41 k"
 
 
 @pytest.fixture(autouse=True)

@@ -119,6 +119,9 @@ def test_run_gives_the_answer_alone_on_stdout_and_says_which_model_and_how_to_go
     assert lines[-1] == "dshctl: session s4h8w2c1. Go on: dshctl followup -s s4h8w2c1 'TEXT'"
     assert dshctl("run", "-q", "x").err == ""
     assert [value["type"] for value in dshctl("run", "--json", "x").objects] == ["receipt", "result"]
+    rehearsal = {**SESSION, "model": "rehearsal"}
+    fake.answers["session.create"] = {"type": "created", "exit": 0, "session": rehearsal, "receipt": receipt}
+    assert dshctl("run", "x").err.endswith("dshctl followup -s s4h8w2c1 'run: make test'\n")
 
 
 def test_run_rm_deletes_after_success_only(dshctl: Dshctl, fake: Fake) -> None:

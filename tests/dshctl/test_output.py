@@ -13,7 +13,7 @@ from dshctl import output
 from dshctl.client import TimedOut
 from dshctl.output import Out
 from dshctl.streams import Stream
-from dshd.errors import NotFound
+from dshd.errors import Damaged, NotFound
 from tests.dshctl.conftest import Dshctl
 from tests.dshctl.fake import RECEIPT, RESULT, SESSION, Fake
 
@@ -174,6 +174,14 @@ def test_what_is_told_behind_a_message_stands_there_instead_of_the_hint() -> Non
     close = NotFound('no session "apy"', hint="dshctl ls", data=data)
     assert output.words_of(close) == 'dshctl: no session "apy". Close: api (~/api).'
     assert "told" not in output.error_item(close)
+    told = "The rest can be read: dshctl log -s api. To make it work again:"
+    where = "session api is damaged at line 3000 (bytes 412033-412690 of log.jsonl)."
+    damaged = Damaged(where, hint="dshctl fsck --repair api", data={"told": told})
+    assert output.words_of(damaged).splitlines() == [
+        "dshctl: session api is damaged at line 3000 (bytes 412033-412690 of log.jsonl).",
+        "    The rest can be read: dshctl log -s api. To make it work again:",
+        "      dshctl fsck --repair api",
+    ]
     see = "dshctl attach -s api"
     late = TimedOut("still running after 30 min; it goes on", hint=see, data={"told": f"To see it: {see}"})
     assert output.words_of(late) == f"dshctl: still running after 30 min; it goes on. To see it: {see}"

@@ -65,6 +65,8 @@ async def test_a_key_that_is_blank_is_none() -> None:
 
 async def test_without_anything_a_terminal_gets_the_rehearsal_and_others_a_refusal() -> None:
     assert (await choose(terminal=True)).ref == "rehearsal"
+    assert await choose("rehearsal") == await choose(terminal=True)  # where nothing is set up: that is said
+    assert (await choose("rehearsal", DEEPSEEK_API_KEY="k")).why == "--model"
     with pytest.raises(NotConfigured) as caught:
         await choose()
     assert caught.value.exit_status == 9

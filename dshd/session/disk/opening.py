@@ -217,7 +217,9 @@ def _error(name: str, folder: Folder, opened: recovery.Opened) -> DshError | Non
         return Unsupported(f"session {name} can be read but not driven: {opened.unsupported}.",
                            hint=f"dshctl log -s {name}")  # fmt: skip
     if opened.damage:
-        return Damaged(f"session {name} is {opened.damage.sentence()}.", hint=f"dshctl fsck --repair {name}")
+        told = f"The rest can be read: dshctl log -s {name}. To make it work again:"
+        return Damaged(f"session {name} is {opened.damage.sentence()}.", hint=f"dshctl fsck --repair {name}",
+                       data={"told": told})  # fmt: skip
     if folder.nonsense:
         return Damaged(f"session {name} makes no sense at {folder.nonsense}.",
                        hint=f"dshctl log -o json -s {name}")  # fmt: skip
