@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -95,7 +96,7 @@ class Run:
     def state(self) -> State:
         return self.owner.state
 
-    @property
+    @cached_property
     def session_dir(self) -> Path:
         readable = self.services.readable
         return readable[0] / self.state.id if readable else Path("/nonexistent")

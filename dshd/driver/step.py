@@ -56,7 +56,7 @@ async def keep(run: Run, answer: Assembled) -> list[list[Call]]:
     Durability: both are on disk when it returns.
     """
     content, calls = _own_ids(run, answer.content)
-    asked = await approvals.questions(run, calls, content, context(run)) if calls else ()
+    asked = await approvals.questions(run, calls, content, lambda: context(run))
     groups = _groups(run, calls, frozenset(one.call for one in asked))
     run.capped = run.capped or answer.finish == "max-tokens"
     data: dict[str, Any] = {

@@ -15,7 +15,7 @@ result, with the reason, and the turn goes on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -41,14 +41,16 @@ Blocks = Iterable[Mapping[str, Any]]
 
 
 async def questions(
-    run: Run, calls: Sequence[Call], content: Blocks, context: ToolContext
+    run: Run, calls: Sequence[Call], content: Blocks, around: Callable[[], ToolContext]
 ) -> tuple[Asked, ...]:
-    """What a person must be asked before these calls may run; nothing, where nobody is there to ask.
+    """What a person must be asked before these calls may run, whose context ``around`` gives; nothing, where
+    nobody is there to ask.
 
     Durability: their ids are taken. Raises `ModelError` (``STORAGE``) if the disk refuses that.
     """
-    if context.ask != "wait":
+    if not calls or run.state.settings.get("ask") != "wait":
         return ()
+    context = around()
     found = [(call, question) for call in calls if (question := await run.tools.asks(call, context))]
     if not found:
         return ()
@@ -72,7 +74,7 @@ async def catch_up(run: Run, context: ToolContext) -> None:
         return
     calls = [Call(c.id, c.name, c.arguments) for c in turn.calls.values() if not c.started]
     calls = [call for call in calls if of(run, call) is None]
-    asked = await questions(run, calls, [{"type": "text", "text": turn.answer}], context)
+    asked = await questions(run, calls, [{"type": "text", "text": turn.answer}], lambda: context)
     if asked:
         await run.owner.record(lambda s: _ask_late(s, run, asked))
 
