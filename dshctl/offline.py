@@ -71,7 +71,7 @@ class Files:
     def _indexed(self) -> tuple[dict[str, Json], dict[str, Json]]:
         """The views that the daemon keeps of all, those that fit their logs and those that don't."""
         fitting, others = index.peek(self.disk, self.store.state, self.store.sessions, set(self.ids()))
-        return {view["id"]: view for view in fitting}, others
+        return {packed.row.id: packed.view() for packed, _lately in fitting}, others
 
     def views(self) -> list[Json]:
         return sorted((self.view(id) for id in self.ids()), key=lambda view: -(view["active_at"] or 0))

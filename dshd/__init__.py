@@ -15,7 +15,7 @@ Below all of them, and light, for dshctl imports some: `wire` (what the two prog
 `errors`, `paths`, `config`, `memory` (what a person wants remembered), `budgets` (the table of limits),
 `reasons` (why a message waits, in words), `plural`, `strict` (foreign data, strictly),
 `nesting` (and how deep it may be), `small` (files that
-may be anything, in bounds), `order` (one after the other).
+may be anything, in bounds), `order` (one after the other), `kept` (JSON in memory).
 
 What holds everywhere: decide, write, sync, fold, and only then tell or act. import-linter keeps the layers.
 """

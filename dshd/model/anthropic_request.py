@@ -24,6 +24,7 @@ from typing import Any
 import attrs
 import orjson
 
+from dshd import kept
 from dshd.model.adapter import PreparedCall
 from dshd.model.checker import GO_ON, NO_OUTPUT, check
 from dshd.model.errors import ModelError
@@ -134,7 +135,7 @@ class _Writer:
 
     def blocks(self, message: Message) -> list[bytes]:
         """Each block as JSON."""
-        return [orjson.dumps(wire) for wire in ENCODE[message["role"]](self, message)]
+        return [kept.written(wire) for wire in ENCODE[message["role"]](self, message)]
 
     def user(self, message: Message) -> list[Wire]:
         return [self.given(block) for block in message["content"]]

@@ -13,7 +13,8 @@ import trio.testing
 
 from dshd.control import outbox
 from dshd.control.life import TABLE
-from dshd.wire import MAX_LINE
+from dshd.session.registry.listing import Listed
+from dshd.wire import MAX_LINE, SessionRow
 from tests.control.rig import Client, Refused, Server
 from tests.session.rig import call, say, until
 
@@ -151,7 +152,7 @@ async def test_a_mistake_of_ours_is_told_logged_and_survived(
 ) -> None:
     async with Server().serving() as server:
         client = await server.client()
-        monkeypatch.setattr(server.registry, "views", lambda all: 1 / 0)
+        monkeypatch.setattr(server.registry, "listed", lambda: 1 / 0)
         assert (await refusal(client, "session.list")).code == "INTERNAL"
         assert "ZeroDivisionError" in caplog.text
         assert (await refusal(client, "session.show", session="nobody")).code == "NOT_FOUND"
@@ -289,15 +290,15 @@ async def test_a_client_that_asks_much_and_reads_nothing_costs_one_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Server().serving() as server:
-        made, answer = 0, [{"state": "idle", "text": "x" * 1_000_000}]
+        made, answer = 0, [Listed(SessionRow(id="s"), False, {"text": "x" * 1_000_000})]
 
-        async def views(all: bool) -> list[dict[str, str]]:
+        async def listed() -> list[Listed]:
             nonlocal made
             await trio.lowlevel.checkpoint()
             made += 1
             return answer
 
-        monkeypatch.setattr(server.registry, "views", views)
+        monkeypatch.setattr(server.registry, "listed", listed)
         client = await server.client()
         await client.send(b"".join(request(i, "session.list") for i in range(1, 200)))
         await trio.testing.wait_all_tasks_blocked(0.02)

@@ -39,18 +39,16 @@ async def _made(call: Call, params: wire.CreateParams) -> Created:
 
 
 async def ls(call: Call) -> Json:
-    sessions = await call.registry.views(True)
-    shown = [
-        one for one in sessions if call.params.all or not (one["state"] == "closed" or one.get("agent"))
-    ]
+    sessions = await call.registry.listed()
+    shown = [one for one in sessions if call.params.all or not (one.row.state == "closed" or one.agent)]
     cwd = call.params.cwd
     here = wire.session_of_directory(await call.registry.rows(), cwd) if cwd is not None else None
     return {
         "type": "sessions",
-        "sessions": shown,
+        "sessions": [one.json for one in shown],
         "current": here.id if here else None,
         "more": 0,
-        "closed": sum(one["state"] == "closed" for one in sessions),
+        "closed": sum(one.row.state == "closed" for one in sessions),
     }
 
 

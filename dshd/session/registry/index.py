@@ -10,13 +10,15 @@ Blocking parts: all that read and write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import orjson
 
-from dshd import wire
+from dshd import kept, wire
 from dshd.log import aside, witness
 from dshd.log.disk import Disk
 from dshd.log.sealed import seal, unseal
@@ -48,36 +50,57 @@ def unread(view: Json) -> str:
     return str(whys[0] or "") if whys and view["dir"] is None else ""
 
 
+@attrs.frozen(slots=True)
+class Packed:
+    """A view that nobody looks into. ``agent``: the session is another's subagent."""
+
+    row: wire.SessionRow
+    agent: bool
+    raw: bytes
+
+    @classmethod
+    def of(cls, view: Json) -> Packed:
+        return cls(row(view), bool(view.get("agent")), kept.written(view))
+
+    def view(self) -> Json:
+        view: Json = orjson.loads(self.raw)
+        return view
+
+
+Sorted = tuple[list[tuple[Packed, Any]], dict[str, Json]]
+
+
 class Index:
-    """``{id: (row, view as JSON)}``."""
+    """``{id: view}``."""
 
     def __init__(self) -> None:
-        self._packed: dict[str, tuple[wire.SessionRow, bytes]] = {}
+        self._packed: dict[str, Packed] = {}
 
     def __contains__(self, id: str) -> bool:
         return id in self._packed
 
     def put(self, view: Json) -> None:
-        self._packed[view["id"]] = row(view), orjson.dumps(view)
+        self.keep(Packed.of(view))
+
+    def keep(self, packed: Packed) -> None:
+        self._packed[packed.row.id] = packed
 
     def pop(self, id: str) -> None:
         self._packed.pop(id, None)
 
     def view(self, id: str) -> Json | None:
         found = self._packed.get(id)
-        if found is None:
-            return None
-        view: Json = orjson.loads(found[1])
-        return view
+        return found.view() if found is not None else None
 
     def rows(self) -> Iterator[tuple[str, wire.SessionRow]]:
-        return ((id, row) for id, (row, _raw) in self._packed.items())
+        return ((id, packed.row) for id, packed in self._packed.items())
 
     def views(self) -> Iterator[tuple[str, Json]]:
-        return ((id, orjson.loads(raw)) for id, (_row, raw) in self._packed.items())
+        return ((id, packed.view()) for id, packed in self._packed.items())
 
-    def lines(self) -> list[bytes]:
-        return [raw for _row, raw in self._packed.values()]
+    def packed(self) -> Mapping[str, Packed]:
+        """As they are: of ten thousand, one after the other costs nothing, and all at once 80 MB."""
+        return self._packed
 
 
 def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
@@ -86,36 +109,37 @@ def write(disk: Disk, state: Path, lines: Iterable[bytes]) -> None:
     disk.write_atomic(state / NAME, seal(body))
 
 
-def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
-    """The views that fit their logs, and by id those that don't, as it was once; none, if the file is not
-    whole: then it is set aside."""
-    views = aside.read(disk, state / NAME, _views, "so each session is looked at") or []
-    return _sorted(views, disk, sessions, ids)
+def read(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> Sorted:
+    """The views that fit their logs, each with what it spent lately, and by id those that don't, as it was
+    once; none, if the file is not whole: then it is set aside."""
+    sort = partial(_sorted, disk, sessions, ids)
+    return aside.read(disk, state / NAME, sort, "so each session is looked at") or ([], {})
 
 
-def peek(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> tuple[list[Json], dict[str, Json]]:
+def peek(disk: Disk, state: Path, sessions: Path, ids: set[str]) -> Sorted:
     """The same, and nothing is set aside, for who isn't the daemon."""
     try:
-        views = _views(unseal(disk.read_bytes(state / NAME)))
+        return _sorted(disk, sessions, ids, unseal(disk.read_bytes(state / NAME)))
     except aside.FAULTS:
-        views = []
-    return _sorted(views, disk, sessions, ids)
+        return [], {}
 
 
-def _sorted(
-    views: list[Json], disk: Disk, sessions: Path, ids: set[str]
-) -> tuple[list[Json], dict[str, Json]]:
-    found = [v for v in views if v.get("id") in ids and v.keys() >= FIELDS]
-    fit = [v for v in found if _fits(disk, sessions / v["id"] / LOG, v)]
-    fitting = {v["id"] for v in fit}
-    return fit, {v["id"]: v for v in found if v["id"] not in fitting}
-
-
-def _views(body: bytes) -> list[Json]:
+def _sorted(disk: Disk, sessions: Path, ids: set[str], body: bytes) -> Sorted:
+    """One after the other: ten thousand views at once are 80 MB."""
     *lines, rest = body.split(b"\n")
     if rest:
         raise ValueError("it has no end")
-    return [dict(orjson.loads(line)) for line in lines]
+    fit: dict[str, tuple[Packed, Any]] = {}
+    others: dict[str, Json] = {}
+    for view in (dict(orjson.loads(line)) for line in lines):
+        if view.get("id") not in ids or not view.keys() >= FIELDS:
+            continue
+        if _fits(disk, sessions / view["id"] / LOG, view):
+            lately = view.pop("lately", None)
+            fit[view["id"]] = Packed.of(view), lately
+        else:
+            others[view["id"]] = view
+    return list(fit.values()), {id: view for id, view in others.items() if id not in fit}
 
 
 def write_beside(disk: Disk, log: Path, view: Json, durable: int = -1) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import attrs
 import orjson
 import trio
 
@@ -25,7 +26,7 @@ from dshd.session.fold.state import State
 from dshd.session.owner.session import Session
 from dshd.session.registry import index
 from dshd.session.registry.hops import Hops
-from dshd.session.registry.index import Index
+from dshd.session.registry.index import Index, Packed
 from dshd.session.registry.unloaded import unreadable, view_from_log
 from dshd.session.shown import views
 
@@ -34,6 +35,15 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 AT_ONCE: Final = 64  # views that are read in one hop
+
+
+@attrs.frozen(slots=True)
+class Listed:
+    """``json``: the ``session`` object, for `orjson`; as it was written, if it is in memory only so."""
+
+    row: wire.SessionRow
+    agent: bool
+    json: Any
 
 
 class Listing:
@@ -78,6 +88,16 @@ class Listing:
         views = [v for v in self.known() if all or v["state"] != "closed"]
         return sorted(views, key=lambda v: -(v["active_at"] or 0))
 
+    async def listed(self) -> list[Listed]:
+        """All that `views` gives, for one who only passes it on."""
+        await self._read.wait()
+        loaded = {id: _listed(session) for id, session in self._loaded.items() if self._tells(id, session)}
+        others = {
+            id: Listed(one.row, one.agent, orjson.Fragment(one.raw))
+            for id, one in self._views.packed().items()
+        }
+        return sorted({**others, **loaded}.values(), key=lambda one: -one.row.active_at)
+
     def known(self) -> list[Json]:
         """``session`` objects of all that have been read by now."""
         loaded = {id: session.show() for id, session in self._loaded.items() if self._tells(id, session)}
@@ -118,8 +138,8 @@ class Listing:
         store, self._listed = self._store, ids
         read = partial(index.read, store.disk, store.state, store.sessions, set(ids))
         fitting, self._noted = await self._hops.read(read)
-        for view in fitting:
-            self._note(view["id"], view)
+        for packed, lately in fitting:
+            self._keep(packed, lately)
         missing = [id for id in sorted(ids) if id not in self._loaded and id not in self._views]
         for some in batched(missing, AT_ONCE):
             for id, view in await self._hops.read(partial(self._views_of, some)):
@@ -134,9 +154,13 @@ class Listing:
     def _note(self, id: str, view: Json) -> None:
         """A view that was read, unless something became of the session meanwhile."""
         lately = view.pop("lately", None)
+        self._keep(Packed.of({**view, "id": id}), lately)
+
+    def _keep(self, packed: Packed, lately: Any) -> None:
+        id = packed.row.id
         if id in self._listed and id not in self._loaded and id not in self._views:
             self._days.note(id, spending.from_json(lately))
-            self._views.put({**view, "id": id})
+            self._views.keep(packed)
 
     def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
         return [(id, self._view_of(id)) for id in ids]
@@ -199,12 +223,22 @@ class Listing:
     async def _save(self) -> None:
         store = self._store
         self._days.forget(self._now())
-        lines = {view["id"]: orjson.dumps(self._with_lately(view)) for view in self.known()}
+        lines = list(self._lines())
         try:
             async with self._saving:
-                await self._hops.read(lambda: index.write(store.disk, store.state, lines.values()))
+                await self._hops.read(lambda: index.write(store.disk, store.state, lines))
         except OSError as error:
             log.warning("%s was not written: %s", index.NAME, error)
+
+    def _lines(self) -> Iterator[bytes]:
+        """The view of each, with what it spent lately."""
+        told = {id for id, session in self._loaded.items() if self._tells(id, session)}
+        for id in told:
+            yield orjson.dumps(self._with_lately(self._loaded[id].show()))
+        for id, packed in self._views.packed().items():
+            if id not in told:
+                spent = self._days.of(id)
+                yield orjson.dumps(self._with_lately(packed.view())) if spent else packed.raw
 
     def _with_lately(self, view: Json) -> Json:
         lately = self._days.of(view["id"])
@@ -221,6 +255,11 @@ class Listing:
                 await self._hops.read(lambda: index.write_beside(self._store.disk, path, view, durable))
         except OSError as error:
             log.warning("session %s: %s was not written: %s", session.id, index.VIEW, error)
+
+
+def _listed(session: Session) -> Listed:
+    view = session.show()
+    return Listed(index.row(view), bool(view.get("agent")), view)
 
 
 def _is_called(session: Session, name: str) -> bool:

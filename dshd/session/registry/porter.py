@@ -61,9 +61,7 @@ class Porter:
 
     # --- fork
 
-    async def fork(
-        self, session: Session, p: wire.ForkParams, peer: Peer, agent: str | None = None
-    ) -> Json:
+    async def fork(self, session: Session, p: wire.ForkParams, peer: Peer, agent: str | None = None) -> Json:
         """A new session with this one's history up to a point outside a turn; ``agent``: a subagent of it,
         with this id.
 

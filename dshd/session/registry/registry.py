@@ -47,7 +47,7 @@ from dshd.session.registry.host import Host
 from dshd.session.registry.jobs import AllJobs
 from dshd.session.registry.kept_jobs import KeptJobs
 from dshd.session.registry.kin import Kin, Ties
-from dshd.session.registry.listing import Listing
+from dshd.session.registry.listing import Listed, Listing
 from dshd.session.registry.loader import Loader
 from dshd.session.registry.making import Maker
 from dshd.session.registry.mending import Mender
@@ -250,6 +250,10 @@ class Registry:
     async def views(self, all: bool) -> list[Json]:
         """``session`` objects, newest activity first."""
         return await self._listing.views(all)
+
+    async def listed(self) -> list[Listed]:
+        """The same, for one who only passes them on."""
+        return await self._listing.listed()
 
     async def has_own_log(self) -> bool:
         """Whether there is the log that belongs to no session."""

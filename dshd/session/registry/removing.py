@@ -260,6 +260,8 @@ def _why(session: Session) -> str:
 def _left(session: Session) -> str | None:
     """In words, what is still to come of it by itself."""
     state = session.state
-    return lifecycle.going_on(state) or lifecycle.has_schedules(state) or (
-        lifecycle.has_jobs(state) or lifecycle.has_agents(state)
+    return (
+        lifecycle.going_on(state)
+        or lifecycle.has_schedules(state)
+        or (lifecycle.has_jobs(state) or lifecycle.has_agents(state))
     )
