@@ -272,11 +272,11 @@ class Disk:
     """Files and directories with the sync discipline of this module's docstring.
 
     ``inline``: the calls return at once and need no thread (the memory disk); whoever would go
-    through a thread awaits `pause` instead.
+    through a thread awaits `linger` instead, which no cancel reaches.
     """
 
     inline = False
-    pause: Callable[[], Awaitable[None]]
+    linger: Callable[[], Awaitable[None]]
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls

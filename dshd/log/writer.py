@@ -46,13 +46,13 @@ async def hop(disk: Disk, work: Callable[[], T], threads: Threads | None = None)
 
     Cancellation: can't be cancelled once it runs; a pending cancel is seen at the next checkpoint.
     """
-    if threads is not None and not disk.inline:
+    if disk.inline:
+        await disk.linger()
+        return work()
+    if threads is not None:
         return await threads.run(work)
     with trio.CancelScope(shield=True):
-        if not disk.inline:
-            return await trio.to_thread.run_sync(work)
-        await disk.pause()
-    return work()
+        return await trio.to_thread.run_sync(work)
 
 
 class LogWriter:

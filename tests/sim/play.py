@@ -295,7 +295,7 @@ class Player(Clients):
 
     def do_slow(self, args: dict[str, Any]) -> None:
         self.life.weather = True
-        self.life.pauses = [args["seconds"]] * args["hops"]
+        self.life.slow(args["seconds"], args["hops"])
 
     def do_clock(self, args: dict[str, Any]) -> None:
         self.life.clock_ms += round(args["seconds"] * 1000)
@@ -329,7 +329,7 @@ class Player(Clients):
             return
         life.die_in(None)
         life.calm()
-        life.pauses = []
+        life.slow(0, 0)
         self.say("the disk is good, and nobody asks for anything any more")
         # Longer than what a full disk or a slow one lasts, or until a failed opening is tried again.
         await trio.sleep(75 if life.weather else 15)

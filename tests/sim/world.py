@@ -156,7 +156,6 @@ class Life:
         self.followed: set[str] = set()
         self.found: dict[str, int] = {}  # {session: lines that its log had at this life's start}
         self.oracles: dict[str, Any] = {}  # {session: (an oracle, the lines that it has followed)}
-        self.pauses: list[float] = []
         self._failed = self._early = 0
         self._signals: dict[str, trio.Event] = {}
         self._death: dict[str, Any] | None = None
@@ -164,14 +163,19 @@ class Life:
         self.store = Store(disk, STATE)
         self.store.reserve = Reserve(disk, STATE / "reserve", RESERVE)
         self.registry: Registry
-        disk.pause = self._pause
         disk.before(self._before)
 
-    async def _pause(self) -> None:
-        if self.pauses:
-            await trio.sleep(self.pauses.pop())
-        else:
-            await trio.lowlevel.checkpoint()
+    def slow(self, seconds: float, hops: int) -> None:
+        """The next hops to the disk take so long, each."""
+
+        async def pause() -> None:
+            nonlocal hops
+            hops -= 1
+            if not hops:
+                self.disk.pause = None
+            await trio.sleep(seconds)
+
+        self.disk.pause = pause if hops else None
 
     def now(self) -> int:
         return START_MS + self.clock_ms + round(trio.current_time() * 1000)

@@ -6,6 +6,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 import attrs
 
@@ -70,6 +71,9 @@ class Calls:
             self.trace.append((call, path))
         if self.before is not None and call not in _READING:
             self.before(call, path)
+        return self._strike(call, path) if self.faults else None
+
+    def _strike(self, call: str, path: str) -> int | None:
         struck = [fault for fault in self.faults if fault.strikes(call, path)]
         self.faults = [fault for fault in self.faults if fault.times]
         if struck:
@@ -132,7 +136,8 @@ class Calls:
     # -- the calls
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
-        self._enter("create" if flags & os.O_CREAT and self.find(path) is None else "open", path)
+        creates = flags & os.O_CREAT and self.find(path) is None
+        self._enter("create" if creates else "open", path)
         node = self.find(path)
         if node is None:
             node = self._create(path, flags)
@@ -276,8 +281,9 @@ def _error(number: int, path: str) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(1024)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _file(opened: _Open) -> File:

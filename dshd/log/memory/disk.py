@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import trio.lowlevel
+import trio
 
 from dshd.log.disk import Disk
 from dshd.log.memory.calls import Calls, Fault
@@ -22,7 +22,13 @@ class MemoryDisk(Disk):
 
     def __init__(self) -> None:
         super().__init__(Calls())
-        self.pause: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.pause: Callable[[], Awaitable[None]] | None = None  # what a hop takes; or just a checkpoint
+
+    async def linger(self) -> None:
+        if self.pause is None:
+            return await trio.lowlevel.cancel_shielded_checkpoint()
+        with trio.CancelScope(shield=True):
+            await self.pause()
 
     # -- watching
 
