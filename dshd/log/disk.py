@@ -272,11 +272,12 @@ class Disk:
     """Files and directories with the sync discipline of this module's docstring.
 
     ``inline``: the calls return at once and need no thread (the memory disk); whoever would go
-    through a thread awaits `linger` instead, which no cancel reaches.
+    through a thread awaits `linger` instead, which no cancel reaches and which takes as long as ``pause``.
     """
 
     inline = False
     linger: Callable[[], Awaitable[None]]
+    pause: Callable[[], Awaitable[None]] | None
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls

@@ -52,7 +52,8 @@ async def hop(disk: Disk, work: Callable[[], T], threads: Threads | None = None)
     if threads is not None:
         return await threads.run(work)
     with trio.CancelScope(shield=True):
-        return await trio.to_thread.run_sync(work)
+        result = await trio.to_thread.run_sync(work)
+    return result
 
 
 class LogWriter:

@@ -16,6 +16,7 @@ and the world were at that instant, had the daemon died there. So one beginning 
 - `oracle`: what a log may say, told a second time and independently of the fold.
 - `surface`: its half for what the model sees, and for compactions;
 - `check`: what must hold at each death, at each opening and at the end.
+- `folded`: what one history's check has done already for the next;
 - `coverage`: what was reached, and what never.
 - `shrink`: the smallest plan that still fails.
 - `bugs`: planted ones, to show that it would be noticed.

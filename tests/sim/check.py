@@ -20,6 +20,7 @@ from dshd.session.fold.state import State
 from dshd.session.owner.session import Session
 from tests.sim.actors import encode, sha256
 from tests.sim.clockwork import decode
+from tests.sim.folded import Folded
 from tests.sim.oracle import Oracle, Violation
 from tests.sim.surface import on_surface
 from tests.sim.world import Life, log_lines
@@ -276,7 +277,7 @@ def at_rest(life: Life, session: Session) -> Oracle | None:
         life.find(f"{id} rests, and {oracle.must_run}")
     held = {field.name: _plain(getattr(session.state, field.name)) for field in attrs.fields(State)}
     _same_as_oracle(life, session.state, held, oracle)
-    _same_as_log(life, id, held, events)
+    _same_as_log(life, id, held, events, lines)
     if any(s == id for s, _ in life.running):
         life.find(f"{id}: tools run at rest: {life.running}")
     return oracle
@@ -339,13 +340,15 @@ def _same_as_oracle(life: Life, state: State, held: dict[str, Any], oracle: Orac
             life.find(f"{state.id}: {name} is {value}, and should be {theirs[name]}")
 
 
-def _same_as_log(life: Life, id: str, held: dict[str, Any], events: list[Event]) -> None:
+def _same_as_log(life: Life, id: str, held: dict[str, Any], events: list[Event], lines: list[bytes]) -> None:
     """G3: memory is the fold of the log. G9: each request's hash is that of the request made again."""
-    again, history = State(), History()
-    for event in events:
+    kept = life.past.folded.setdefault(id, Folded())
+    again, history = kept.begin(lines), History()
+    for event in events[again.seq + 1 :]:
         if event.type == "request/sent":
             _same_request(life, again, history, event)
         folding.apply(again, event)
+        again = kept.keep(lines, again)
     for name, mine in held.items():
         if mine != _plain(getattr(again, name)):
             life.find(f"{id}: {name} in memory is not what the log says")

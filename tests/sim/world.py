@@ -35,6 +35,7 @@ from dshd.session.registry.registry import Registry
 from dshd.spool import Spool
 from tests.sim.actors import TOOLS, Ends, Models, Outside, Plugin, SimTools, sha256
 from tests.sim.coverage import file_kind
+from tests.sim.folded import Folded
 from tests.sim.plan import Branch, Plan
 
 STATE = Path("/state")
@@ -73,6 +74,7 @@ class Past:
     removals: set[str] = attrs.field(factory=set)  # ids that somebody wanted removed
     finds: list[str] = attrs.field(factory=list)
     counts: Counter[str] = attrs.field(factory=Counter)
+    folded: dict[str, Folded] = attrs.field(factory=dict)  # {session: what is known of its log}, for all
     error: BaseException | None = None
     texts: int = 0
     spooled: int = 0
@@ -97,7 +99,7 @@ class Past:
         own = {name: value.copy() for name in _KNOWN if (value := getattr(self, name))}
         own["told"] = {id: lines.copy() for id, lines in self.told.items()}
         numbers = {name: getattr(self, name) for name in _COUNTED}
-        return Past(**own, **numbers)
+        return Past(folded=self.folded, **own, **numbers)
 
 
 _COUNTED = ("texts", "spooled", "answers", "verdicts", "summaries")
