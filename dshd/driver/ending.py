@@ -116,6 +116,7 @@ def _end(s: Scratch, run: Run, ending: Ending, *, finished: bool = True) -> None
     if open_turn is None or open_turn.number != run.turn:
         return
     results = _results(run, open_turn) if finished else {}
+    brought = {id: run.finished[id].events for id in results}
     if run.work.asked is not None and open_turn.abort is None:
         _emit_abort(s, run.turn, run.work.asked, run.work.clears)
         open_turn = s.state.turn
@@ -126,7 +127,7 @@ def _end(s: Scratch, run: Run, ending: Ending, *, finished: bool = True) -> None
         return close_compaction(s, "interrupted", cause="shutdown", usage=usage)
     elif run.work.cause == "shutdown":  # between two steps, at the gates, is a boundary too
         ending = attrs.evolve(ending, resume=not open_turn.step_open)
-    close_turn(s, attrs.evolve(ending, results=results, hooked=run.services.hooked))
+    close_turn(s, attrs.evolve(ending, results=results, brought=brought, hooked=run.services.hooked))
 
 
 def _results(run: Run, turn: Any) -> Mapping[str, Mapping[str, Any]]:

@@ -220,6 +220,8 @@ def result_of(run: Run, id: str) -> dict[str, Any]:
         data["error"] = {"code": output.error}
     if output.summary:
         data["summary"] = output.summary
+    if tells := [data["id"] for type, data in output.events if type == "subagent/told"]:
+        data["tells"] = tells
     return data
 
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from dshd import wire
 from dshd.errors import Invalid
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.model.errors import ModelError
 from dshd.session.owner.session import Session
+from dshd.tools.tool import ToolContext, ToolOutput
 from tests.session.invariants import check_log
-from tests.session.rig import ME, World, call, followup, of_type, say
+from tests.session.rig import ME, Gate, Look, World, call, followup, of_type, say
 
 # every stage that a turn's way leads through: asking, waiting, tools, approvals, gates, bookkeeping
 STAGES = [
@@ -199,3 +202,31 @@ async def test_an_onlooker_that_fails_keeps_no_driver_from_being_woken(
         id = (await followup(session, "go"))["message"]
         with trio.fail_after(60):
             assert (await session.wait_message(id))["exit"] == 0
+
+
+class Notes(Look):
+    """Has ended at once, and brings an event besides its result."""
+
+    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        items = [{"text": "look", "status": "pending"}]
+        return ToolOutput([{"type": "text", "text": "noted"}], events=(("todo/write", {"items": items}),))
+
+
+async def test_what_a_call_that_has_ended_brings_is_written_with_its_result_at_an_abort_too() -> None:
+    world = World()
+    slow = Gate(name="slow", read_only=True)
+    world.tools.add(slow)
+    world.tools.add(Notes(name="notes"))
+    async with world.run():
+        session = await world.session()
+        world.script = [call("slow", "notes")]
+        await followup(session, "go")
+        with trio.fail_after(5):
+            await slow.began.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            await session.abort(wire.AbortParams(), ME)
+        results = [data["content"][0]["text"] for data in of_type(world, session, "tool/result")]
+        assert results[1] == "noted"
+        assert len(of_type(world, session, "todo/write")) == 1
+        assert [item["text"] for item in session.state.todo] == ["look"]
+        check_log(world.events(session), quiet=True)

@@ -42,7 +42,8 @@ def _described(call: Call) -> str:
 class Ending:
     """Why and how a turn ends. ``partial``: blocks that had streamed, text and reasoning only.
 
-    ``results``: ``{call id: tool/result members}`` of calls that had finished. ``resume``: the
+    ``results``: ``{call id: tool/result members}`` of calls that had finished, and ``brought``: ``{call id:
+    [(type, data)]}``, the events that go with these. ``resume``: the
     next start goes on with this turn. ``budget``: the limit that ended it; ``usage``: of attempts of
     the open step that no event tells yet; ``worked``: ms of work, None if nobody knows. ``ended``: Unix ms of
     the last that was heard of it, if that is not now. ``describe``: what a call is about, for people.
@@ -56,6 +57,7 @@ class Ending:
     resume: bool = False
     partial: Sequence[Mapping[str, Any]] = ()
     results: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    brought: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = attrs.field(factory=dict)
     model: str | None = None
     budget: Mapping[str, Any] | None = None
     usage: Mapping[str, Any] = attrs.field(factory=dict)
@@ -156,6 +158,8 @@ def _close_calls(s: Scratch, ending: Ending) -> None:
         assert turn is not None
         result = ending.results.get(call.id) or _denied(s, call) or _missing_result(call, ending)
         s.emit("tool/result", {"turn": turn.number, "step": turn.step, "call": call.id, **result})
+        for type, data in ending.brought.get(call.id, ()):
+            s.emit(type, dict(data))
 
 
 def _denied(s: Scratch, call: CallState) -> dict[str, Any] | None:

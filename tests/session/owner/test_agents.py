@@ -20,7 +20,7 @@ from dshd.session.owner.session import Session
 from dshd.tools.agents import Agent
 from dshd.tools.tool import ToolContext, ToolOutput, failure
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import ME, World, call, followup, of_type, say, settled, until
+from tests.session.rig import ME, World, call, followup, memory, of_type, say, settled, until
 
 Answer = Callable[[str], Any]  # is given the request; the answer, or a coroutine function that gives one
 
@@ -258,6 +258,29 @@ async def test_a_crash_of_both_is_told_once_and_nothing_is_started_twice() -> No
         await until(session, lambda: session.state.turn is None)
         assert told(after, session) == [f"Subagent {child.id} has ended: interrupted.\n(crash)"]
         assert sorted(after.store.ids()) == sorted([session.id, child.id])
+        check_log(after.events(session))
+        check_memory(session, after.events(session))
+
+
+async def test_a_crash_that_keeps_the_result_and_takes_the_note_that_it_told_tells_nothing_twice() -> None:
+    async with family(START, agent(action="wait"), say("both")).run() as world:
+        session = await world.session()
+        await settled(session, (await followup(session, "PARENT"))["message"])
+        lines = world.types(session)
+    after = world.crash()
+    path, disk = after.store.log_path(session.id), memory(after)
+    kept = disk.peek(path).splitlines(keepends=True)[: lines.index("subagent/told")]
+    assert b"has ended" in kept[-1]
+    assert b'"type":"tool/result"' in kept[-1]
+    disk.poke(path, b"".join(kept))
+    async with after.run():
+        session = await after.registry.get(session.id)
+        await session.start()
+        with trio.fail_after(5):
+            await session.wait_idle()
+        await wait_all_tasks_blocked()
+        assert told(after, session) == []
+        assert all(one.told for one in session.state.agents.values())
         check_log(after.events(session))
         check_memory(session, after.events(session))
 

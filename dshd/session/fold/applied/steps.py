@@ -6,7 +6,7 @@ from typing import Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import counting
-from dshd.session.fold.applied import compactions
+from dshd.session.fold.applied import compactions, subagents
 from dshd.session.fold.applied.shared import Appliers, attached, heed_answers, note_removal, open_turn
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
@@ -135,6 +135,8 @@ def _tool_result(state: State, event: Event) -> None:
     if code not in UNFINISHED:
         errors = errors + 1 if data.get("is_error") else 0
     state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True, errors=errors)
+    for id in data.get("tells", ()):  # the line that says so, too, may be lost behind this one
+        subagents.tells(state, id)
     heed_answers(state)
 
 
