@@ -58,3 +58,10 @@ def attached(state: State, message: Message) -> None:
     for block in message.content:
         if block.get("type") == "file":
             state.files[block["sha256"]] = block_bytes(block)
+
+
+def tells(state: State, id: str) -> None:
+    """A call's result tells of a subagent's end, and the `subagent/told` that follows is not needed for that."""
+    found = state.agents.get(id)
+    if found is not None and not found.runs:
+        state.agents = {**state.agents, id: evolve(found, told=True)}

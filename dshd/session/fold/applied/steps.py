@@ -6,8 +6,8 @@ from typing import Final
 
 from dshd.log.codec import Event
 from dshd.session.fold import counting
-from dshd.session.fold.applied import compactions, subagents
-from dshd.session.fold.applied.shared import Appliers, attached, heed_answers, note_removal, open_turn
+from dshd.session.fold.applied import compactions
+from dshd.session.fold.applied.shared import Appliers, attached, heed_answers, note_removal, open_turn, tells
 from dshd.session.fold.events import Message
 from dshd.session.fold.receipts import Receipt
 from dshd.session.fold.schedules import became
@@ -136,7 +136,7 @@ def _tool_result(state: State, event: Event) -> None:
         errors = errors + 1 if data.get("is_error") else 0
     state.turn = evolve(turn, calls=rest, unknown=unknown, results_wait=True, errors=errors)
     for id in data.get("tells", ()):  # the line that says so, too, may be lost behind this one
-        subagents.tells(state, id)
+        tells(state, id)
     heed_answers(state)
 
 

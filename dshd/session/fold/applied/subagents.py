@@ -48,13 +48,6 @@ def _told(state: State, event: Event) -> None:
     state.agents = without_old({**state.agents, found.id: evolve(found, told=True)})
 
 
-def tells(state: State, id: str) -> None:
-    """A call's result tells of its end, and the `subagent/told` that follows is not needed for that."""
-    found = state.agents.get(id)
-    if found is not None and not found.runs:
-        state.agents = {**state.agents, id: evolve(found, told=True)}
-
-
 TABLE: Final[Appliers] = {
     "subagent/started": _started,
     "subagent/spent": _spent,
