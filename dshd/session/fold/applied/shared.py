@@ -61,7 +61,7 @@ def attached(state: State, message: Message) -> None:
 
 
 def tells(state: State, id: str) -> None:
-    """A call's result tells of a subagent's end, and the `subagent/told` that follows is not needed for that."""
+    """A call's result tells of a subagent's end; `subagent/told`, which follows, is not needed for that."""
     found = state.agents.get(id)
     if found is not None and not found.runs:
         state.agents = {**state.agents, id: evolve(found, told=True)}
