@@ -141,10 +141,11 @@ class Surface:
             self.need(inside.pruned or inside.summed, "is done, and changed nothing")
             self.need(data["after"] < data["before"], "is done, and made it larger")
             self.hidden[inside.number] = data["hidden"]
-            self._not_before.pop(inside.turn or 0, None)  # another conversation, of which nothing is known
         else:
             self.need(inside.summed is None or data.get("recovery"), f"{data['reason']}, and summed up")
-        if not done and inside.turn is not None and inside.cause != "overflow":
+        if done or inside.pruned:  # another conversation, of which nothing is known
+            self._not_before.pop(inside.turn or 0, None)
+        elif inside.turn is not None and inside.cause != "overflow":
             self._not_before[inside.turn] = inside.before + MUCH * inside.window
         if data["reason"] == "interrupted":  # a step that waited goes on, and may compact again
             self._overflowed = None
