@@ -11,12 +11,11 @@ In reading order:
 - `openai_request`, `openai`: the chat-completions dialect, out and in;
 - `anthropic_request`, `anthropic`: the messages dialect, likewise;
 - `answers`, `receiver`, `pieces`, `sse`, `http`: what both stand on;
-- `transport`: requests, responses, failures; `straight`: one of each, by h11; `exchange`: by httpx, where
-  `proxies` or odd addresses are in the way;
+- `transport`: requests, responses, failures; `exchange`: one of each, by httpx;
 - `rehearsal`: the embedded model that is no AI;
 - `profiles`: quirks, by the model's name; `routes`, `discovery`: which model; `credentials`: keys;
 - `retry`: when to try again;
 - `models`: the room's front.
 
-Only `straight`, `exchange`, `credentials` and `rehearsal` (waiting) do IO; everything else is sans-IO.
+Only `exchange` (httpx), `credentials` and `rehearsal` (waiting) do IO; everything else is sans-IO.
 """

@@ -1,9 +1,9 @@
-"""One request over HTTP and its response, by httpx's transports, without its client: through a proxy, or to
-an address that has to be read with care. All others go `straight`.
+"""One request over HTTP and its response, by httpx's transports, without its client.
 
 A client merges settings, follows redirects, keeps cookies and wraps the stream anew; a model call needs
-none of that. What of a client is needed is here: the user in an address. This module is imported with the
-first call that needs it: httpx costs a tenth of a second and megabytes.
+none of that, and without it a request on this machine costs a third less. What of a client is needed is
+here: which proxy the environment names, and the user in an address. This module is imported with the
+first call, not with the daemon: httpx costs a tenth of a second and megabytes.
 
 Leaving a response early is the delicate part. httpx and httpcore read through nested async generators;
 one dropped while suspended is finalised by the garbage collector, after its connection's scope is gone.
@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import unquote
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import trio
 
 from dshd.model.errors import ModelError
-from dshd.model.proxies import Proxies
 from dshd.model.transport import (
     CONNECT_TIMEOUT,
     KEEP,
@@ -35,7 +35,6 @@ from dshd.model.transport import (
     Outgoing,
     Receiver,
     acknowledger,
-    decoder,
     dropped,
     impossible,
     silent,
@@ -47,9 +46,9 @@ from dshd.model.transport import (
 class Exchange:
     """The ways out, by scheme and proxy (None: straight). One per daemon."""
 
-    def __init__(self, proxies: Proxies) -> None:
+    def __init__(self) -> None:
         self._ways: dict[tuple[str, str | None], httpx.AsyncHTTPTransport] = {}
-        self._proxies = proxies
+        self._proxies = getproxies()  # {scheme or "all": address}
 
     async def do(self, request: Outgoing, receiver: Receiver) -> None:
         """Send the request and push the response into ``receiver``; returns at its end.
@@ -63,7 +62,7 @@ class Exchange:
             try:
                 started = True
                 receiver.head(Head(response.status_code, dict(response.headers)))
-                decode = decoder(response.headers.get("content-encoding", ""))
+                decode = _decoder(response.headers.get("content-encoding", ""))
                 await _pump(response, decode, receiver)
             finally:
                 if not response.is_closed:  # it is, if it was read to its end
@@ -87,8 +86,15 @@ class Exchange:
         except (httpx.HTTPError, httpx.InvalidURL, ImportError, OSError, ValueError) as error:
             raise impossible(request.url, error) from error  # an address, a header, a proxy, certificates
 
+    def _proxy(self, url: httpx.URL) -> str | None:
+        """The proxy that the environment names for this address, None for straight."""
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        if proxy is None or proxy_bypass(url.host):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
     def _way(self, url: httpx.URL) -> httpx.AsyncHTTPTransport:
-        proxy = self._proxies.of(url.scheme, url.host)
+        proxy = self._proxy(url)
         known = self._ways.get((url.scheme, proxy))
         if known is None:
             known = self._ways[url.scheme, proxy] = _transport(url.scheme == "https", proxy)
@@ -142,6 +148,14 @@ def _user(url: httpx.URL) -> Mapping[str, str]:
         return {}
     pair = f"{unquote(url.username)}:{unquote(url.password)}"
     return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _decoder(encoding: str) -> Callable[[bytes], bytes]:
+    """For those who compress though they were asked not to. httpx would decode in one more generator."""
+    kind = encoding.strip().lower()
+    if kind in {"gzip", "x-gzip", "deflate"}:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
+    return bytes
 
 
 def _socket_of(response: httpx.Response) -> object:

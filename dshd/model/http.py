@@ -1,21 +1,18 @@
-"""The one HTTP client of the daemon: what it is asked for, and how all of it ends. `straight` does it, or
-`exchange`."""
+"""The one HTTP client of the daemon: what it is asked for, and how all of it ends. `exchange` does it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import trio
 
 from dshd.model.errors import ModelError
-from dshd.model.proxies import Proxies
 from dshd.model.transport import Head, Outgoing, Receiver, place
 
 if TYPE_CHECKING:
     from dshd.model.exchange import Exchange
-    from dshd.model.straight import Straight
 
 CLOSING = 5.0  # s given to calls in flight to notice that they are over
 MAX_BODY = 16 * 1024 * 1024
@@ -25,9 +22,7 @@ class Http:
     """Use `post` and `get_json`, then `aclose`. One per daemon."""
 
     def __init__(self) -> None:
-        self._proxies: Proxies | None = None  # these three are made with the first call
-        self._straight: Straight | None = None
-        self._exchanges: Exchange | None = None
+        self._exchanges: Exchange | None = None  # imported with the first call
         self._scopes: set[trio.CancelScope] = set()  # of calls in flight
         self._left = trio.Event()  # set while there are none
         self._left.set()
@@ -68,8 +63,6 @@ class Http:
                 scope.cancel()
             with trio.move_on_after(CLOSING):
                 await self._left.wait()
-            if self._straight is not None:
-                self._straight.close()
             if self._exchanges is not None:
                 await self._exchanges.aclose()
 
@@ -87,26 +80,17 @@ class Http:
             self._enter(scope)
             try:
                 if not self._closed:
-                    return await self._way(request, receiver)
+                    return await self._way().do(request, receiver)
             finally:
                 self._leave(scope)
         raise ModelError("ABORTED", "the daemon has closed its connections")
 
-    def _way(self, request: Outgoing, receiver: Receiver) -> Awaitable[None]:
-        from dshd.model.straight import Straight, plain
+    def _way(self) -> Exchange:
+        if self._exchanges is None:
+            from dshd.model.exchange import Exchange
 
-        address = plain(request.url)
-        proxies = self._proxies = self._proxies or Proxies()
-        if address is None or proxies.of(address.scheme, address.host) is not None:
-            return self._by_httpx(proxies, request, receiver)
-        self._straight = self._straight or Straight()
-        return self._straight.do(address, request, receiver)
-
-    def _by_httpx(self, proxies: Proxies, request: Outgoing, receiver: Receiver) -> Awaitable[None]:
-        from dshd.model.exchange import Exchange
-
-        self._exchanges = self._exchanges or Exchange(proxies)
-        return self._exchanges.do(request, receiver)
+            self._exchanges = Exchange()
+        return self._exchanges
 
     def _enter(self, scope: trio.CancelScope) -> None:
         if not self._scopes:

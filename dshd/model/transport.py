@@ -7,7 +7,6 @@ count), total time is not. Every failure comes out as a `ModelError`, in the wor
 from __future__ import annotations
 
 import socket
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -89,14 +88,6 @@ def acknowledger(sock: Any) -> Callable[[], None]:
     if sock is None or option is None or sock.family == socket.AF_UNIX:
         return lambda: None
     return lambda: sock.setsockopt(socket.IPPROTO_TCP, option, 1)
-
-
-def decoder(encoding: str) -> Callable[[bytes], bytes]:
-    """For those who compress though they were asked not to."""
-    kind = encoding.strip().lower()
-    if kind in {"gzip", "x-gzip", "deflate"}:
-        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
-    return bytes
 
 
 # -- failures, as the retry policy knows them

@@ -7,8 +7,7 @@ import sys
 
 PUT_OFF = (
     "cronsim", "zoneinfo", "jsonschema", "httpx", "mcp", "tarfile", "sqlite3",
-    "dshd.doctor", "dshd.vet", "dshd.model.anthropic", "dshd.model.exchange", "dshd.model.straight", "h11",
-    "dshd.model.openai",
+    "dshd.doctor", "dshd.vet", "dshd.model.anthropic", "dshd.model.exchange", "dshd.model.openai",
     "dshd.model.rehearsal", "dshd.session.porting.packing", "dshd.session.registry.porter",
 )  # fmt: skip
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import attrs
@@ -37,7 +34,7 @@ class Request:
 
 @attrs.define
 class Connection:
-    stream: Any  # of Trio, with a socket below it or not
+    stream: trio.SocketStream
     buffer: bytes = b""
     closed: bool = False
 
@@ -96,24 +93,14 @@ class Server:
         self.plays: deque[Play] = deque()
         self.connections = 0
 
-    async def run(
-        self,
-        tls: ssl.SSLContext | None = None,
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            scheme, serve = ("http", self._serve) if tls is None else ("https", partial(self._secured, tls))
-            self.url = f"{scheme}://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1"
-            nursery.start_soon(trio.serve_listeners, serve, listeners)
+            self.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1"
+            nursery.start_soon(trio.serve_listeners, self._serve, listeners)
             task_status.started()
 
-    async def _secured(self, tls: ssl.SSLContext, stream: trio.SocketStream) -> None:
-        with contextlib.suppress(trio.BrokenResourceError):
-            await self._serve(trio.SSLStream(stream, tls, server_side=True, https_compatible=True))
-
-    async def _serve(self, stream: trio.abc.Stream) -> None:
+    async def _serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
         connection = Connection(stream)
         async with stream:
