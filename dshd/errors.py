@@ -147,6 +147,11 @@ class Unavailable(DshError):
     code, exit_status, retryable = "UNAVAILABLE", 75, True
 
 
+def refused(error: BaseException) -> bool:
+    """Whether it is somebody's refusal, a disk's or a session's that is gone, and no mistake of ours."""
+    return isinstance(error, DshError) and not isinstance(error, Internal | Invalid)
+
+
 def one_line(error: BaseException) -> str:
     """What to tell a person of an exception that is not ours: its text, else its type's name."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -149,7 +149,7 @@ async def compact(run: Run, cause: str, by: Mapping[str, Any] | None = None) -> 
     bracket is open then. Durability: what the outcome says is on disk.
     """
     outcome = await _compact(run, cause, by)
-    if outcome.changed:
+    if outcome.reason == "done":
         run.compact_from = 0  # another conversation, of which nothing is known
     elif outcome.before is not None and outcome.window is not None:
         run.compact_from = outcome.before + round(core.WORTH * outcome.window)

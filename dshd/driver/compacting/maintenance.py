@@ -12,8 +12,9 @@ from typing import Any
 from dshd.driver.compacting import compacting
 from dshd.driver.requests.prompting import system_prompt
 from dshd.driver.run import Run
+from dshd.driver.waiting import room
 from dshd.driver.wishes import Outcome, Wish
-from dshd.errors import DshError, Internal, Invalid, one_line
+from dshd.errors import DshError, one_line, refused
 from dshd.model.errors import ModelError
 from dshd.session.deciding.closing import close_compaction
 
@@ -33,7 +34,7 @@ async def maintain(run: Run, wish: Wish) -> None:
             outcome = Outcome(reason="aborted", number=run.state.compactions or None)
         await _close(run, outcome)
     except Exception as error:
-        if isinstance(error, DshError) and not isinstance(error, Internal | Invalid):  # the log refused
+        if isinstance(error, DshError) and refused(error):
             log.warning("session %s: the conversation is not compacted: %s", run.state.id, error)
             outcome = _failed(error.code, error.message)
             return
@@ -60,11 +61,13 @@ def _failed(code: str, message: str) -> Outcome:
 
 
 async def _close(run: Run, outcome: Outcome) -> None:
-    """End what is still open. Raises `DshError`: then the next opening does it."""
+    """End what is still open, as soon as there is room. Raises `DshError`: then the next opening does it."""
     if run.state.compaction is None:
         return
     cause = run.work.cause
     word = "interrupted" if cause in ("shutdown", "fault") else outcome.reason
     error: Any = outcome.error
     usage = dict(run.pay())
-    await run.owner.record(lambda s: close_compaction(s, word, cause=cause, usage=usage, error=error))
+    await room.when_room(
+        run, lambda s: close_compaction(s, word, cause=cause, usage=usage, error=error)
+    )

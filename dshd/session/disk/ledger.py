@@ -203,12 +203,12 @@ class Ledger:
     async def _housekeeping(self) -> None:
         """What is done only while no proposal waits. In here, so that it can't meet a batch: a
         marker taken away while a batch makes it would be missing after a crash."""
-        if self._sync_wanted:
+        if self._sync_wanted or self._unmark_wanted:
             self._sync_wanted = False
-            await self._sync()
+            await self._sync()  # also of what says that the marker is needed no more
         if self._unmark_wanted:
             self._unmark_wanted = False
-            if self.marked and not self.state.active:
+            if self.marked and not self.state.active and self.writer.usable:
                 self.marked = False
                 await self._hooks.unmark()
 
