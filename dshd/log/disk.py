@@ -359,10 +359,11 @@ class Disk:
 
     def touch_synced(self, path: Path) -> None:
         """Make an empty file, if there is none. Durability: on return its name, all there is of it, is on
-        disk."""
+        disk; on an error it is not there, so that who tries again makes it again."""
         fd = self.calls.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         self.calls.close(fd)
-        self.sync_dir(path.parent)
+        with self._or_gone(path, self.unlink):
+            self.sync_dir(path.parent)
 
     # -- names
 
@@ -381,7 +382,20 @@ class Disk:
         self.create_dir_synced(path.parent)
         with contextlib.suppress(FileExistsError):
             self.calls.mkdir(str(path), DIR_MODE)
-        self.sync_dir(path.parent)
+        with self._or_gone(path, lambda made: self.calls.rmdir(str(made))):
+            self.sync_dir(path.parent)
+
+    @contextlib.contextmanager
+    def _or_gone(self, path: Path, remove: Callable[[Path], None]) -> Iterator[None]:
+        """A name whose sync has failed is taken back. A sync that failed once may "succeed" the next time
+        without having done anything (the kernel has forgotten what was not written), so a name that was found
+        there would be believed, and be gone after a power cut."""
+        try:
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):
+                remove(path)
+            raise
 
     def create_dir(self, path: Path) -> None:
         """Make a directory (0700) that is not there. Durability: none, before the one above it is synced."""

@@ -166,10 +166,14 @@ class Store:
         with explained("write", place):
             self.disk.create_dir_synced(place)
             self.disk.sync_dir(place.parent)  # it may have been made by one who died before its sync
-            for name, content in files.items():
-                if not self._has(place / name, len(content)):
-                    self.disk.write_atomic(place / name, content)
-            self.disk.sync_dir(place)
+            missing = [name for name, content in files.items() if not self._has(place / name, len(content))]
+            try:
+                for name in missing:
+                    self.disk.write_atomic(place / name, files[name])
+                self.disk.sync_dir(place)
+            except OSError:  # of a sync: the next one may "succeed", and have written none of these names
+                self.detach(session, missing)
+                raise
 
     def _has(self, path: Path, size: int) -> bool:
         return self.disk.exists(path) and self.disk.stat(path).size == size

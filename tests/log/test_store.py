@@ -215,6 +215,29 @@ def test_a_mark_that_can_not_be_made_is_an_error(disk: MemoryDisk, store: Store)
         store.mark("s1")
 
 
+def test_a_mark_whose_sync_has_failed_is_not_there_to_be_believed(disk: MemoryDisk, store: Store) -> None:
+    disk.fail("fsync", errno.EIO, path="active")
+    with pytest.raises(DshError):
+        store.mark("s1")
+    assert not store.is_marked("s1")
+    store.mark("s1")
+    assert Store(disk.crash(), STATE).marked() == ["s1"]
+
+
+@pytest.mark.parametrize("where", ["attachments", "s1"])
+def test_attachments_whose_sync_has_failed_are_not_there_to_be_believed(
+    disk: MemoryDisk, store: Store, where: str
+) -> None:
+    store.create("s1", b"line\n")
+    disk.fail("fsync", errno.EIO, path=where)
+    with pytest.raises(DshError):
+        store.attach("s1", {"a": b"content"})
+    assert not disk.exists(store.attachments("s1") / "a")
+    store.attach("s1", {"a": b"content"})
+    after = disk.crash()
+    assert after.read_bytes(Store(after, STATE).attachments("s1") / "a") == b"content"
+
+
 # -- the reserve ------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ def test_the_mark_of_a_killed_daemon_is_made_durable_by_the_next_start() -> None
     made(disk)
     store = Store(disk, Path("/state"))
     disk.fail("fsync", errno.EIO, path="active")
+    disk.fail("unlink", errno.EIO, path="active/s")
     with pytest.raises(DshError):
         store.mark("s")  # the name is made, and is not durable
     assert store.marked() == ["s"]
