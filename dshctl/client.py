@@ -337,8 +337,8 @@ def _blocks(params: wire.Params) -> list[dict[str, Any]]:
 # What changes nothing, so that asking twice is asking once.
 _READS: Final = frozenset(
     {
-        "daemon.status", "session.list", "session.show", "session.wait", "queue.ls", "queue.show",
-        "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
+        "daemon.status", "session.list", "session.follow_list", "session.show", "session.wait", "queue.ls",
+        "queue.show", "message.show", "message.why", "answer.show", "model.list", "log.read", "log.follow",
         "daemon.stop", "daemon.reload", "daemon.doctor", "tool.list", "usage.show", "prompt.show",
         "agent.list", "job.list", "job.output", "approval.list", "approval.follow", "schedule.list",
         "schedule.log",

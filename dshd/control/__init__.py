@@ -6,6 +6,7 @@
 reads), `outbox` gives to the client what it takes, `lasting` is what ends with it. `methods` is the table of
 what can be asked, `calls` what a handler gets, `handlers` the handlers by family. `feed` tells followers what
 is new (`logfile` reads what is old, `encoding` holds each line's bytes once), `uploads` keeps texts that come
-in pieces, `approvals` tells of what waits for an answer, `takeup` delivers what was spooled while there was
+in pieces, `approvals` tells of what waits for an answer, `listed` of sessions whose
+rows are others, `takeup` delivers what was spooled while there was
 no daemon; `websocket` is another way in.
 """

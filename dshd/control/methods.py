@@ -66,6 +66,7 @@ _TABLE: Final = (
     Method(wire.UsageShowParams, looking.usage, waits=True),
     Method(wire.CreateParams, sessions.create, writes=True, agent="no"),
     Method(wire.ListParams, sessions.ls),
+    Method(wire.FollowListParams, sessions.follow_list),
     Method(wire.ShowParams, sessions.show),
     Method(wire.SetParams, settings.change, writes=True, agent="no"),
     Method(wire.RenameParams, sessions.rename, writes=True, agent="no"),

@@ -63,8 +63,8 @@ HOLDS: Final = {  # {module: the names in it}
         UsageShowParams
     """,
     "sessions": """
-        CreateParams ListParams ShowParams SetParams RenameParams CloseParams DeleteParams
-        ReopenParams ForkParams FsckParams
+        CreateParams ListParams FollowListParams ShowParams SetParams RenameParams CloseParams
+        DeleteParams ReopenParams ForkParams FsckParams
     """,
     "schedules": """
         ScheduleAddParams ScheduleListParams OfSchedule ScheduleLogParams ScheduleRmParams

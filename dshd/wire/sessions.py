@@ -55,6 +55,13 @@ class ListParams(Params, method="session.list"):
     cwd: str | None = None
 
 
+class FollowListParams(Params, method="session.follow_list"):
+    """The same answer, and from then on which rows change, come and go."""
+
+    all: bool = False
+    cwd: str | None = None
+
+
 class ShowParams(InSession, method="session.show"):
     pass
 

@@ -33,8 +33,35 @@ def test_every_method_that_can_be_asked_is_in_the_table_once() -> None:
         checker(method.params)
 
 
+# What the protocol promises by name; there may be more.
+PROMISED = {
+    "daemon": "hello status reload stop doctor",
+    "session": "create list show set rename close delete fork export import send interrupt abort retry wake "
+               "wait compact fsck reopen follow_list",
+    "queue": "ls show edit first last promote demote rm clear undo",
+    "message": "show why",
+    "log": "read follow",
+    "answer": "show",
+    "approval": "list answer follow",
+    "agent": "list stop",
+    "job": "list output stop keep",
+    "schedule": "add list rm pause resume run log",
+    "model": "list",
+    "tool": "list",
+    "usage": "show",
+    "prompt": "show",
+    "attachment": "put",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", PROMISED)
+def test_every_method_that_the_protocol_promises_can_be_asked(family: str) -> None:
+    assert {f"{family}.{name}" for name in PROMISED[family].split()} <= set(METHODS)
+
+
 READERS = {
-    "daemon.hello", "daemon.status", "model.list", "session.list", "session.show", "session.wait",
+    "daemon.hello", "daemon.status", "model.list", "session.list", "session.follow_list", "session.show",
+    "session.wait",
     "session.fsck", "queue.ls", "queue.show", "message.show", "message.why", "answer.show",
     "log.read", "log.follow", "log.unfollow", "session.export", "daemon.doctor",
     "schedule.list", "schedule.log", "tool.list", "usage.show",

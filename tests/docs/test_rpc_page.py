@@ -41,7 +41,7 @@ def test_a_method_is_told_with_its_parameters_and_whether_it_writes(name: str) -
 
 def test_every_notification_stands_in_the_page_and_no_other() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "dshd" / "control").rglob("*.py"))
-    named = set(re.findall(r'"((?:log|export|approval)\.[a-z]+)"', sources))
+    named = set(re.findall(r'"((?:log|export|approval|session)\.[a-z]+)"', sources))
     items = {item.tag.removeprefix("Ic ") for item in PAGE.section("NOTIFICATIONS")}
     assert items == named - set(METHODS)
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,45 @@ def test_a_follower_that_leaves_with_unread_events_hurts_neither_the_daemon_nor_
     assert home.ok("followup", "-s", "watched", "--wait", "hello") == "echo: hello"
     assert daemon.poll() is None
     stays.close()
+
+
+def test_who_follows_the_list_knows_at_any_time_what_listing_would_say(home: Home, model: Model) -> None:
+    home.start()
+    old = home.ok("new", "--name", "old")
+    home.ok("daemon", "stop")
+    home.start()
+    with home.rpc(mode="read") as rpc, home.rpc() as other:
+        known = {row["id"]: row for row in rpc.call("session.follow_list")["sessions"]}
+        assert set(known) == {old}
+        events = rpc.events()
+
+        def until(holds: Callable[[], bool]) -> None:
+            """Told of what makes it so, and then it is what a list says."""
+            while not holds():
+                heard = next(events)
+                if heard["method"] == "session.gone":
+                    del known[heard["params"]["session"]]
+                else:
+                    known[heard["params"]["id"]] = heard["params"]
+
+        def is_so() -> bool:
+            now = {row["id"]: row for row in other.call("session.list")["sessions"]}
+            grows = {"bytes": 0, "active_at": 0}
+            return {id: {**row, **grows} for id, row in known.items()} == {
+                id: {**row, **grows} for id, row in now.items()
+            }
+
+        new = other.call("session.create", dir=str(home.work), name="new")["session"]["id"]
+        until(lambda: new in known)
+        sent = other.call("session.send", session=old, verb="followup", text="hello")
+        other.result(sent["message"])
+        until(lambda: known[old]["turn"] == 1 and known[old]["state"] == "idle" and is_so())
+        assert known[old]["tokens"]
+        other.call("session.close", session=new)
+        until(lambda: new not in known)
+        other.call("session.delete", session="old")
+        until(lambda: not known)
+        assert is_so()
 
 
 def test_a_hundred_clients_that_ask_and_leave_are_no_reason_to_end(home: Home, model: Model) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dshd import wire
-from dshd.control.calls import Call, Json
+from dshd.control.calls import Answer, Call, Json
+from dshd.control.listed import ListFollower, is_listed
 from dshd.errors import Conflict, Invalid
 from dshd.session.registry.creating import Created
 
@@ -39,10 +40,10 @@ async def _made(call: Call, params: wire.CreateParams) -> Created:
 
 
 async def ls(call: Call) -> Json:
-    sessions = await call.registry.listed()
-    shown = [one for one in sessions if call.params.all or not (one.row.state == "closed" or one.agent)]
     cwd = call.params.cwd
     here = wire.session_of_directory(await call.registry.rows(), cwd) if cwd is not None else None
+    sessions = await call.registry.listed()  # last: who follows is told of what comes from this instant on
+    shown = [one for one in sessions if is_listed(one.row.state, one.agent, call.params.all)]
     return {
         "type": "sessions",
         "sessions": [one.json for one in shown],
@@ -50,6 +51,12 @@ async def ls(call: Call) -> Json:
         "more": 0,
         "closed": sum(one.row.state == "closed" for one in sessions),
     }
+
+
+async def follow_list(call: Call) -> Answer:
+    listed = await ls(call)
+    follower = ListFollower(call.registry, call.link, all=call.params.all)
+    return Answer(listed, lambda: call.link.follow(follower))
 
 
 async def show(call: Call) -> Json:

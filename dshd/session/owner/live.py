@@ -98,6 +98,7 @@ class Live:
         return self.broken is None
 
     def rested(self) -> None:
+        self.around.on_changed(self.id)
         if self.ledger is not None:
             self.ledger.changed.fire()
 
@@ -144,6 +145,7 @@ class Live:
         contained(self._note_closed)
         for poke in (self._note_agents, self.ends.poke, self.driver.poke, self.clock.watch, self._close_run):
             contained(poke)
+        contained(self.around.on_changed, self.id)
         if self.keeper is not None and self.keeper.due():
             self.around.start(self.keep)
 
@@ -193,6 +195,7 @@ class Live:
         if self.broken is not None:
             return
         self.broken = Broken("faulted", error)
+        self.around.on_changed(self.id)
         self.around.services.attention(causes.broken(self.state, self.id, "faulted", error.message))
         self.driver.cancel("fault")
         self.around.start(self.jobs.stop_all, "fault")
@@ -206,6 +209,7 @@ class Live:
             except DshError as unreadable:
                 log.error("session %s: %s", self.id, unreadable)
             self.around.on_reset(self.id, self.ledger.writer.synced)
+            self.around.on_changed(self.id)
 
     def _prelude(self, partial: Sequence[Mapping[str, Any]], found: str) -> Callable[[Scratch], None]:
         around = self.around
@@ -237,6 +241,7 @@ class Live:
         except NoSpace as error:
             log.warning("session %s: %s", self.id, error)
             self._waits_for_room = True
+            self.around.on_changed(self.id)
             self.around.start(self._go_on_with_room)
 
     async def _go_on(self) -> None:

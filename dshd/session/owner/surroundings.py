@@ -20,8 +20,9 @@ class Surroundings:
     keep and remove attachments, ``{file name: content}`` and names; ``what_ends_us`` says what may
     end this daemon before a send is due, as a receipt's ``warning`` has it. ``reopening`` is entered
     by who opens a closed session again: (name, id); it raises `Conflict` if the name is taken. ``board`` is
-    told of schedules, ``on_approvals`` that somebody asks, or has been answered; in ``kept_jobs`` is noted
-    which jobs outlive the daemon; ``kin``: where subagents are."""
+    told of schedules, ``on_approvals`` that somebody asks, or has been answered, ``on_changed`` that a
+    session may look different now; in ``kept_jobs`` is noted which jobs outlive the
+    daemon; ``kin``: where subagents are."""
 
     services: Services
     start: Callable[..., None]
@@ -37,5 +38,6 @@ class Surroundings:
     on_lines: Callable[[str, int, list[bytes]], None]
     on_reset: Callable[[str, int], None]
     on_approvals: Callable[[], None]
+    on_changed: Callable[[str], None]
     boot: str
     version: str

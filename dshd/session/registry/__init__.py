@@ -15,5 +15,5 @@
   again from the log).
 
 `desk` is one for all: `numbers` (ids that count up), `always` (what answers have allowed everywhere).
-`hops` is where blocking work is done.
+`bell` is rung for each session whose row in a list may be another. `hops` is where blocking work is done.
 """

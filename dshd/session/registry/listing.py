@@ -25,6 +25,7 @@ from dshd.session.fold import spending
 from dshd.session.fold.state import State
 from dshd.session.owner.session import Session
 from dshd.session.registry import index
+from dshd.session.registry.bell import Bell
 from dshd.session.registry.hops import Hops
 from dshd.session.registry.index import Index, Packed
 from dshd.session.registry.unloaded import unreadable, view_from_log
@@ -48,7 +49,7 @@ class Listed:
 
 class Listing:
     """``loaded``: the sessions that are, kept up by their loader; it tells what leaves (`left`, `gone`).
-    ``now`` gives Unix ms."""
+    ``now`` gives Unix ms. ``bell``: rung for what may be listed in another way now."""
 
     def __init__(
         self, store: Store, hops: Hops, loaded: Mapping[str, Session], days: Days, now: Callable[[], int]
@@ -59,6 +60,7 @@ class Listing:
         self._hops = hops
         self._loaded = loaded
         self._views = Index()
+        self.bell = Bell()
         self._listed: set[str] = set()  # on disk at the start, and not deleted since
         self._saving = trio.Lock()
         self._read = trio.Event()
@@ -161,6 +163,7 @@ class Listing:
         if id in self._listed and id not in self._loaded and id not in self._views:
             self._days.note(id, spending.from_json(lately))
             self._views.keep(packed)
+            self.bell.ring(id)
 
     def _views_of(self, ids: list[str]) -> list[tuple[str, Json]]:
         return [(id, self._view_of(id)) for id in ids]
@@ -180,11 +183,13 @@ class Listing:
         """It was made by others, and is on disk; not loaded yet."""
         self._listed.add(state.id)
         self._views.put(views.session(state, size=size))
+        self.bell.ring(state.id)
 
     def left(self, session: Session) -> None:
         """It leaves memory."""
         if self._tells(session.id, session):
             self._views.put({**session.show(), "id": session.id})
+            self.bell.ring(session.id)
 
     async def gone(self, id: str) -> None:
         """It is about to be deleted.
@@ -193,6 +198,7 @@ class Listing:
         """
         self._views.pop(id)
         self._listed.discard(id)
+        self.bell.ring(id)
         self._days.delete(id)
         if self._days.of(id):
             await self._save_spent()

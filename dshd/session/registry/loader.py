@@ -66,6 +66,7 @@ class Loader:
                 session = await self._load(id)
                 session.driver.draining = self.draining
                 self._loaded[id] = session
+                self._listing.bell.ring(id)
             finally:
                 self._loading.pop(id).set()
         session = self._loaded[id]
@@ -152,4 +153,5 @@ class Loader:
         if self.has(session):
             session.let_go(why)
             del self._loaded[session.id]
+            self._listing.bell.ring(session.id)
             self._environments.forget(session.id)

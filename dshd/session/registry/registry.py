@@ -86,6 +86,7 @@ class Registry:
         self._run_keys = RunKeys(store, hops)
         self._listing = listing = Listing(store, hops, self.loaded, services.days, services.now)
         self._naming = Naming(listing)
+        self.bell = listing.bell
         self.kin = Kin(store, hops, self.loaded, listing, self._naming, self.services)
         self._board = self._new_board()
         self._around = self._surroundings()
@@ -140,6 +141,7 @@ class Registry:
             on_lines=lambda id, first, lines: on_lines(id, first, lines) if id != OWN else None,
             on_reset=host.on_reset,
             on_approvals=self.desk.changed.fire,
+            on_changed=self._listing.bell.ring,
             boot=host.boot,
             version=host.version,
         )
@@ -254,6 +256,14 @@ class Registry:
     async def listed(self) -> list[Listed]:
         """The same, for one who only passes them on."""
         return await self._listing.listed()
+
+    def known(self) -> list[Json]:
+        """``session`` objects of all that have been read by now."""
+        return self._listing.known()
+
+    def view(self, id: str) -> Json | None:
+        """The ``session`` object of one that has been read by now."""
+        return self._listing.view(id)
 
     async def has_own_log(self) -> bool:
         """Whether there is the log that belongs to no session."""
