@@ -11,7 +11,7 @@ import trio.testing
 from dshd.control import listed
 from dshd.control.outbox import SMALL
 from dshd.session.registry.bell import Bell
-from tests.control.rig import Client, Server
+from tests.control.rig import Client, Refused, Server
 from tests.session.rig import followup, until
 
 Json = dict[str, Any]
@@ -107,6 +107,21 @@ async def test_what_a_fork_makes_is_told_of_and_so_is_a_fault() -> None:
         await told(client, "session.listed", made["id"] if isinstance(made, dict) else made)
         first.give_up(RuntimeError("no way"))
         await told(client, "session.listed", first.id, state="faulted")
+
+
+@pytest.mark.usefixtures("often")
+async def test_one_that_is_not_in_memory_and_whose_directory_was_taken_away_goes_when_that_is_found() -> None:
+    async with Server().serving() as server:
+        session = await server.named("api")
+        server.registry._listing.left(session)
+        server.registry._loader.let_go(session)
+        client, other = await server.client(), await server.client()
+        await client.call("session.follow_list")
+        await nothing_more(client)
+        server.store.delete(session.id)
+        with pytest.raises(Refused):
+            await other.call("session.delete", session=session.id)
+        await told(client, "session.gone", session.id, reason="removed")
 
 
 @pytest.mark.usefixtures("often")
