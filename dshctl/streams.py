@@ -69,7 +69,8 @@ class Stream:
         if _is_pipe(fd):
             from threading import Thread
 
-            Thread(target=_end_with_reader, args=(fd,), daemon=True).start()
+            # a descriptor of its own: `silence` puts another thing behind ours
+            Thread(target=_end_with_reader, args=(os.dup(fd),), daemon=True).start()
 
     def silence(self) -> None:
         """Nothing more goes out, not even what the interpreter would flush on exit."""

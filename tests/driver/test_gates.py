@@ -155,7 +155,7 @@ async def test_a_rejected_message_spends_no_model_call_and_its_turn_ends_blocked
         assert rejected == {"by": "chain", "reason": "no", "messages": [sent["message"]]}
         way = session.message(sent["message"])["way"]
         assert [stop["state"] for stop in way] == ["pending", "claimed", "rejected"]
-        assert way[-1]["by"] == {"by": "chain", "reason": "no"}
+        assert (way[-1]["by"], way[-1]["source"]) == ("chain", {"by": "chain", "reason": "no"})
         assert session.state.parked is None
 
 

@@ -228,7 +228,7 @@ async def test_a_crash_before_it_took_effect_loses_neither_it_nor_a_result() -> 
         assert results(again, session) == [
             (
                 "t1_1_1",
-                "The daemon stopped while this call ran: started, outcome unknown; check before repeating.",
+                "The daemon stopped while this call ran",
                 "OUTCOME_UNKNOWN",
             ),
         ]
