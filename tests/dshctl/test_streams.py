@@ -7,8 +7,10 @@ import sys
 
 _SHOWS = """
 import sys, time
-from dshctl.streams import stream
-out = stream(sys.stdout)
+from dshctl import streams
+watch = streams._end_with_reader
+streams._end_with_reader = lambda fd: (time.sleep(0.5), watch(fd))  # it begins late
+out = streams.stream(sys.stdout)
 out.end_with_reader()
 out.silence()  # as after a write that nobody read
 time.sleep(20)
