@@ -15,7 +15,7 @@ Light on purpose: dshctl imports this, so nothing but the standard library may b
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeGuard
 
 
 class DshError(Exception):
@@ -147,9 +147,13 @@ class Unavailable(DshError):
     code, exit_status, retryable = "UNAVAILABLE", 75, True
 
 
-def refused(error: BaseException) -> bool:
-    """Whether it is somebody's refusal, a disk's or a session's that is gone, and no mistake of ours."""
-    return isinstance(error, DshError) and not isinstance(error, Internal | Invalid)
+_LOGS: Final = (NoSpace, Faulted, Stalled, Unavailable, NotFound)
+
+
+def log_refused(error: BaseException) -> TypeGuard[DshError]:
+    """Whether a log has refused what was to be written: for want of room, because the disk failed (what has
+    no class of its own is told as `DshError` itself), or because its session is gone."""
+    return isinstance(error, _LOGS) or type(error) is DshError
 
 
 def one_line(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from dshd.driver.places import Seat
 from dshd.driver.port import ROOM_POLL_S, Owner, Services
 from dshd.driver.run import Run, route_of
 from dshd.driver.wishes import Wish, Wishes
-from dshd.errors import DshError, Internal, Invalid, NoSpace, refused
+from dshd.errors import DshError, Internal, Invalid, NoSpace, log_refused
 from dshd.hooks import causes
 from dshd.model.errors import ModelError
 from dshd.session.deciding import budget
@@ -330,7 +330,7 @@ class Driver:
         except ModelError as error:
             return Ending(reason="error", error=error.to_json())
         except Exception as error:
-            if isinstance(error, DshError) and refused(error):
+            if log_refused(error):
                 return Ending(reason="error", error={"code": "STORAGE", "message": error.message})
             log.exception("session %s: turn %d failed", self._owner.state.id, run.turn)
             return ending.failed(error)

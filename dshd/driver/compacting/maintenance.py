@@ -14,7 +14,7 @@ from dshd.driver.requests.prompting import system_prompt
 from dshd.driver.run import Run
 from dshd.driver.waiting import room
 from dshd.driver.wishes import Outcome, Wish
-from dshd.errors import DshError, one_line, refused
+from dshd.errors import log_refused, one_line
 from dshd.model.errors import ModelError
 from dshd.session.deciding.closing import close_compaction
 
@@ -34,7 +34,7 @@ async def maintain(run: Run, wish: Wish) -> None:
             outcome = Outcome(reason="aborted", number=run.state.compactions or None)
         await _close(run, outcome)
     except Exception as error:
-        if isinstance(error, DshError) and refused(error):
+        if log_refused(error):
             log.warning("session %s: the conversation is not compacted: %s", run.state.id, error)
             outcome = _failed(error.code, error.message)
             return
@@ -68,6 +68,4 @@ async def _close(run: Run, outcome: Outcome) -> None:
     word = "interrupted" if cause in ("shutdown", "fault") else outcome.reason
     error: Any = outcome.error
     usage = dict(run.pay())
-    await room.when_room(
-        run, lambda s: close_compaction(s, word, cause=cause, usage=usage, error=error)
-    )
+    await room.when_room(run, lambda s: close_compaction(s, word, cause=cause, usage=usage, error=error))

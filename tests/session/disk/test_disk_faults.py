@@ -429,7 +429,8 @@ async def test_an_abort_reaches_a_turn_that_waits_for_room_at_the_gate(autojump_
         assert (await settled(session, sent["message"]))["outcome"] in {"aborted", "interrupted"}
 
 
-async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock: Any) -> None:
+async def left_by_a_crash_on_a_full_disk() -> tuple[World, Session, Any, Any]:
+    """The world after it, its session, and two receipts: of the turn that ran, and of what waits."""
     async with World().run() as world:
         world.script = [call("gate")]
         session = await world.session()
@@ -439,6 +440,11 @@ async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock:
         after = world.crash()
     after.store.reserve.release()
     memory(after).limit(free=0)
+    return after, session, first, second
+
+
+async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock: Any) -> None:
+    after, session, first, second = await left_by_a_crash_on_a_full_disk()
     async with after.run():
         again = await after.again(session)
         await trio.sleep(5)
@@ -454,15 +460,7 @@ async def test_a_start_on_a_full_disk_goes_on_when_there_is_room(autojump_clock:
 async def test_an_abort_of_a_turn_that_a_crash_left_on_a_full_disk_promises_nothing(
     autojump_clock: Any,
 ) -> None:
-    async with World().run() as world:
-        world.script = [call("gate")]
-        session = await world.session()
-        await followup(session, "work")
-        await world.gate.began.wait()
-        second = await followup(session, "later")
-        after = world.crash()
-    after.store.reserve.release()
-    memory(after).limit(free=0)
+    after, session, _, second = await left_by_a_crash_on_a_full_disk()
     async with after.run():
         again = await after.again(session)
         assert again.state.turn is not None
