@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 HOLDS: Final = {  # {module: the names in it}
     "terms": """
-        PROTOCOL MAX_LINE MAX_TEXT MAX_INLINE MAX_PIECE MAX_LABEL GONE Queue Verb Mode Ask Kind
+        PROTOCOL MAX_LINE MAX_TEXT MAX_INLINE MAX_PIECE MAX_LABEL MAX_REASON GONE Queue Verb Mode Ask Kind
         Disposition OnCrash WhenFull VERBS MODES
     """,
     "params": """
-        Params check_labels check_variables is_variable REQUIRED wire_name Position InSession
+        Params check_labels check_reason check_variables is_variable REQUIRED wire_name Position InSession
         OfMessages
     """,
     "daemon": """

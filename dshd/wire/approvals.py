@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dshd.wire.params import Params
+from dshd.wire.params import Params, check_reason
 
 Answer = Literal["allow", "deny"]
 Scope = Literal["once", "session", "always"]
@@ -25,6 +25,9 @@ class ApprovalAnswerParams(Params, method="approval.answer"):
     answer: Answer
     scope: Scope = "once"
     reason: str | None = None
+
+    def check(self) -> None:
+        check_reason(self.reason)
 
 
 class ApprovalForgetParams(Params, method="approval.forget"):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from dshd.errors import Invalid
-from dshd.wire.terms import MAX_LABEL
+from dshd.wire.terms import MAX_LABEL, MAX_REASON
 
 _T = TypeVar("_T", bound="Params")
 
@@ -75,6 +75,15 @@ def check_labels(**labels: str | None) -> None:
             raise Invalid(
                 f"a {name} has 1 to {MAX_LABEL} characters, not {len(text)} @ $.{name}", outcome="not-written"
             )
+
+
+def check_reason(reason: str | None) -> None:
+    """Raises `Invalid` for one that is too long."""
+    if reason is not None and len(reason) > MAX_REASON:
+        raise Invalid(
+            f"a reason has at most {MAX_REASON} characters, not {len(reason)} @ $.reason",
+            outcome="not-written",
+        )
 
 
 def check_variables(env: Mapping[str, str]) -> None:

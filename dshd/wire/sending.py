@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dshd.errors import Invalid
-from dshd.wire.params import InSession, check_labels
+from dshd.wire.params import InSession, check_labels, check_reason
 from dshd.wire.sessions import CreateParams
 from dshd.wire.terms import VERBS, Kind, OnCrash, Queue, Verb, WhenFull
 
@@ -97,3 +97,4 @@ class InterruptParams(InSession, method="session.interrupt"):
 
     def check(self) -> None:
         check_labels(key=self.key, tag=self.tag)
+        check_reason(self.reason)

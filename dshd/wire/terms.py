@@ -10,6 +10,7 @@ MAX_TEXT: Final = 8 * 1024 * 1024  # bytes of UTF-8 in one message
 MAX_INLINE: Final = 1024 * 1024  # bytes of text that a request holds; more goes by `attachment.put`
 MAX_PIECE: Final = 512 * 1024  # characters in one piece of it
 MAX_LABEL: Final = 256  # characters in a key, a tag and the like, which every line about them repeats
+MAX_REASON: Final = 4096  # characters of why somebody stops or denies something, which a line holds whole
 GONE: Final = "the client that it was tied to is gone"  # the reason of an abort that ``tied`` asked for
 Queue = Literal["next-turn", "next-step", "held"]
 Verb = Literal["followup", "steer", "inject", "say"]

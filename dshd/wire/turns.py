@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dshd.wire.params import InSession
+from dshd.wire.params import InSession, check_reason
 from dshd.wire.terms import Disposition
 
 
@@ -11,6 +11,9 @@ class AbortParams(InSession, method="session.abort"):
     disposition: Disposition = "keep"
     tree: bool = True
     reason: str | None = None
+
+    def check(self) -> None:
+        check_reason(self.reason)
 
 
 class WakeParams(InSession, method="session.wake"):

@@ -412,6 +412,26 @@ async def test_a_label_that_is_empty_or_would_swell_every_line_about_it_is_refus
         assert await client.call(method, **where, text="x", **{name: "x" * 256})
 
 
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("session.abort", {"session": "api"}), ("session.interrupt", {"session": "api", "text": "x"}),
+        ("approval.answer", {"id": "a1", "answer": "deny"}),
+    ],
+)  # fmt: skip
+async def test_a_reason_that_would_swell_the_log_is_refused_and_nothing_is_done(
+    method: str, more: dict[str, Any]
+) -> None:
+    async with Server().serving() as server:
+        client = await server.client()
+        session = await server.named("api")
+        before = session.state.seq
+        with pytest.raises(Refused, match="a reason has at most 4096 characters, not 4097 @") as caught:
+            await client.call(method, **more, reason="x" * 4097)
+        assert caught.value.error["data"]["code"] == "INVALID"
+        assert session.state.seq == before
+
+
 async def test_who_says_hello_has_a_name_of_bounded_length() -> None:
     async with Server().serving() as server:
         client = server.connect()
