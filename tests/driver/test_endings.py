@@ -11,7 +11,19 @@ import trio
 import trio.testing
 
 from dshd import wire
-from dshd.errors import Invalid
+from dshd.errors import (
+    Denied,
+    DshError,
+    Faulted,
+    Internal,
+    Invalid,
+    NoSpace,
+    NotConfigured,
+    NotFound,
+    Stalled,
+    Unavailable,
+    log_refused,
+)
 from dshd.model.chunks import BlockStart, TextDelta
 from dshd.model.errors import ModelError
 from dshd.session.owner.session import Session
@@ -230,3 +242,17 @@ async def test_what_a_call_that_has_ended_brings_is_written_with_its_result_at_a
         assert len(of_type(world, session, "todo/write")) == 1
         assert [item["text"] for item in session.state.todo] == ["look"]
         check_log(world.events(session), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (NoSpace("full"), True), (Faulted("failed"), True), (Stalled("slow"), True),
+        (Unavailable("closed"), True), (NotFound("removed"), True), (DshError("can't write"), True),
+        (Internal("a bug"), False), (Invalid("bad"), False), (Denied("no"), False),
+        (NotConfigured("no model"), False), (OSError("loose"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_a_log_refuses_is_told_from_every_other_failure(error: Exception, is_it: bool) -> None:
+    assert log_refused(error) == is_it
