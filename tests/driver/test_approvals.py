@@ -551,6 +551,32 @@ async def test_a_call_that_was_allowed_and_had_started_is_of_unknown_outcome_and
         check_log(after.events(session), quiet=True)
 
 
+async def test_a_crash_in_the_middle_of_recovery_denies_nothing_in_a_persons_name() -> None:
+    async with asking(call("gate:x", "quick:y")).run() as world:
+        session = await world.session(ask="wait")
+        await followup(session, "work")
+        await asks(session, "a1", "a2")
+        await answer(world, "a1")
+        await world.gate.began.wait()
+        second = world.crash()
+    async with second.run():
+        closed = await second.again(session)
+        await until(closed, lambda: closed.state.turn is None)
+        third = second.crash()
+    log = third.store.log_path(session.id)
+    lines = memory(third).peek(log).splitlines(keepends=True)
+    kept = next(n for n, line in enumerate(lines, 1) if b'"type":"tool/result"' in line)
+    memory(third).poke(log, b"".join(lines[:kept]))  # the question is withdrawn, and its call has no result
+    async with third.run():
+        again = await third.again(session)
+        await until(again, lambda: again.state.turn is None)
+        said = [(e.data["call"], e.data["error"]["code"]) for e in third.events(again)
+                if e.type == "tool/result"]  # fmt: skip
+        assert said == [("t1_1_1", "OUTCOME_UNKNOWN"), ("t1_1_2", "NOT_STARTED")]
+        assert third.quick.runs == []
+        check_log(third.events(again), quiet=True)
+
+
 async def test_what_expired_while_no_daemon_ran_is_denied_by_the_next(autojump_clock: MockClock) -> None:
     config = Config(approval=Approval(expires=3600.0))
     async with asking(call("quick:x"), config=config).run() as world:

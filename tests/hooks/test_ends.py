@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import trio
 import trio.testing
 
+from dshd import wire
+from dshd.config import Config
 from dshd.hooks.answers import Ended
 from dshd.hooks.ends import AGAIN_S, MOST_TRIES
 from dshd.log.memory import Everything, MemoryDisk
 from dshd.session.owner.session import Session
 from tests.hooks.scripted import PASSES, Scripted, hook
 from tests.session.invariants import check_log, check_memory
-from tests.session.rig import ME, World, call, followup, settled, until
+from tests.session.rig import ME, World, call, followup, say, settled, until
 
 
 async def told(world: World, session: Session, turns: int) -> None:
@@ -60,6 +63,29 @@ async def test_each_turns_end_is_told_once_it_is_on_disk_and_in_order() -> None:
         about = [e.type for e in world.events(session) if e.type.startswith(("hook/", "turn/end"))]
         assert about == ["hook/due", "turn/end", "hook/begun", "hook/ran", "hook/done"] * 2
         assert not session.state.active
+
+
+async def test_a_turn_that_is_aborted_in_line_for_its_place_is_told_of_too() -> None:
+    hooks, answers = Scripted(hook("turn_end")), trio.Event()
+
+    async def slow() -> Any:
+        await answers.wait()
+        return say("done")
+
+    config = Config()
+    few = attrs.evolve(config, driver=attrs.evolve(config.driver, max_running=1))
+    async with World(hooks=hooks, config=few).run() as world:
+        world.script = [slow]
+        first, second = await world.session(), await world.session()
+        await followup(first, "one")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await followup(second, "two")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert second.activity.waits == "place"
+        assert (await second.abort(wire.AbortParams(), ME))["outcome"] == "aborted"
+        await told(world, second, 1)
+        assert seen(hooks) == [(1, "aborted", False)]
+        answers.set()
 
 
 async def test_the_next_turn_does_not_wait_for_a_hook_and_neither_does_the_result() -> None:

@@ -155,6 +155,7 @@ async def _rot(plan: Plan, past: Past, old: Life) -> None:
         elif proven and check.log_of(life, id) != spoilt:
             life.find(f"{id} is damaged, and its log was changed")
         elif proven:
+            life.watched = False  # a repair passes over seqs
             answer = await life.registry.repair(id, ME)
             if not answer["ok"]:
                 life.find(f"{id} was repaired, and: {answer['problem']}")
@@ -313,8 +314,11 @@ class Player(Clients):
         self.past.spooled += 1
         alias, text = f"spool:00000000-0000-4000-8000-{self.past.spooled:012}", self.text(long=args["long"])
         send = {"session": self.past.sessions[0], "verb": args["verb"], "text": text, "key": args["key"]}
-        self.life.spool.prepare()
-        self.life.spool.put(Spooled(alias, self.life.now(), {**SOMEBODY}, send))
+        try:
+            self.life.spool.prepare()
+            self.life.spool.put(Spooled(alias, self.life.now(), {**SOMEBODY}, send))
+        except OSError:  # there is no room: who hands it in is told so
+            return
         self.promise("spooled", "", alias, as_logged(text))
 
     async def do_rest(self, args: dict[str, Any]) -> None:

@@ -149,6 +149,7 @@ class Life:
         self.plan, self.past, self.disk, self.number = plan, past, disk, number
         self.clock_ms = clock_ms
         self.began = self.dead = False
+        self.watched = True  # what followers are told
         self.after: MemoryDisk | None = None
         self.died = trio.Event()
         self.weather = False  # whether the disk was ever a bad one
@@ -307,7 +308,7 @@ class Life:
             self.past.finds.append(what)
 
     def _on_lines(self, id: str, first: int, lines: list[bytes]) -> None:
-        if self.dead:
+        if self.dead or not self.watched:
             return
         told = self.past.told.setdefault(id, [])
         if id not in self.followed or first != len(told):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -32,7 +33,8 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     asked = Abort("user", p.disposition, peer.source(), p.reason)
     clears = [m.id for items in session.state.queues.values() for m in items]
     clears = clears if p.disposition == "clear" else []
-    decide = _abort_in_line if running is None and session.driver.in_line else lifecycle.abort
+    in_line = running is None and session.driver.in_line
+    decide = partial(_abort_in_line, hooked=session.around.services.hooked) if in_line else lifecycle.abort
     proposal = ledger.post(lambda s: decide(s, p.turn, asked))
     kept = running is not None and session.driver.abort(running.number, asked, clears)
     maintained = session.driver.maintains and p.turn is None
@@ -53,12 +55,13 @@ async def abort(session: Live, p: wire.AbortParams, peer: Peer) -> Json:
     raise Stalled(f"the turn is stopped, but {late} for 10 s.", outcome="unknown")
 
 
-def _abort_in_line(s: Scratch, number: int | None, asked: Abort) -> Json:
-    """Abort a turn that only waits for its place: it opens, and has ended."""
+def _abort_in_line(s: Scratch, number: int | None, asked: Abort, *, hooked: bool) -> Json:
+    """Abort a turn that only waits for its place: it opens, and has ended. ``hooked``: hooks are to be told
+    of that."""
     opened = opening.open_turn(s) if s.state.turn is None else None
     answer = lifecycle.abort(s, number, asked)
     if opened is not None:
-        close_turn(s, Ending(reason="aborted", cause=asked.cause))
+        close_turn(s, Ending(reason="aborted", cause=asked.cause, hooked=hooked))
     return answer
 
 

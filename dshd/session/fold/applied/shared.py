@@ -29,7 +29,8 @@ def aborted(state: State, abort: Abort) -> None:
 
 def heed_answers(state: State) -> None:
     """Note whether the open step rests on a person's answer: it does from the question on, until the call
-    that it is about starts or has its result; not while another call runs."""
+    that it is about starts or has its result; not while another call runs, and no more when the question was
+    withdrawn, for that is the beginning of the turn's end, of which a crash may have taken the rest."""
     turn = state.turn
     if turn is None or not state.approvals:
         return
@@ -42,7 +43,9 @@ def _rests_on(turn: OpenTurn, state: State) -> Wait | None:
     if first is None or any(call.started for call in turn.calls.values()):
         return None
     asked = approvals.of_call(state.approvals, turn.number, first.id)
-    return None if asked is None else Wait("approval", asked.at, asked.answered_at)
+    if asked is None or asked.answer == "withdrawn":
+        return None
+    return Wait("approval", asked.at, asked.answered_at)
 
 
 def note_removal(state: State, event: Event, cause: str, ids: tuple[str, ...], by: Any = None) -> None:
